@@ -87,7 +87,7 @@ def parse_view(name: str, columns: Sequence[str]) -> View:
     allowed = (*columns, *AUGMENTATIONS, *PAIRS, *plugins.views)
     raise InputError(
         f"unknown view {name!r}; available: {', '.join(allowed)}, where delete_words and crop may have a rate between 0 and 1, such as "
-        f"crop:0.1, and mask_span 1 to {SHORTEST_MASKED - 1} characters: mask_span:5.{did_you_mean(name, allowed)}"
+        f"crop:0.1, and mask_span 1 to {SHORTEST_MASKED - 1} characters: mask_span:5. --config.data.columns names further columns.{did_you_mean(name, allowed)}"
     )
 
 
