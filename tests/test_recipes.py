@@ -62,6 +62,7 @@ def loaded(folder, name: str) -> Embedder:
     return Embedder(load_model(str(folder / name)))
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # openvino's telemetry forks now and then
 @pytest.mark.parametrize(
     ("heading", "package", "model"),
     [
