@@ -282,7 +282,7 @@ def _mined(
                 table.append([texts.queries[query], texts.documents[row], *negatives, *numbers])
     if not table:
         raise InputError(
-            f"no query has enough negatives: the most that are within the limits and no positives are {counts.max()}, "
+            f"no query has enough negatives: at most {counts.max()} candidates of a query are within the limits and are not positives, "
             f"num_negatives={number}; relax the limits, raise range_max, or add documents with corpus."
         )
     if path is None:

@@ -275,7 +275,7 @@ def _term(name: str, options: Mapping[str, Any]) -> Term:
 
 
 def options_from(kind: type, options: Mapping[str, Any], *, prefix: str) -> Any:
-    """Reads options into the dataclass `kind`; missing fields have their defaults."""
+    """Reads options into the dataclass `kind`; missing fields get their defaults."""
     hints = typing.get_type_hints(kind, include_extras=True)
     _refuse_unknown(options, [field.name for field in dataclasses.fields(kind)], prefix=f"{prefix}.")
     return kind(**{name: typed(value, hints[name], f"{prefix}.{name}") for name, value in options.items()})

@@ -221,16 +221,16 @@ class Batches:
 
         @lru_cache
         def draws(use: int) -> np.ndarray:
-            drawn = np.empty((self.batch_size, width))
+            numbers = np.empty((self.batch_size, width))
 
-            def draw(block: slice) -> None:
+            def fill(block: slice) -> None:
                 # Jump to where the block begins in one stream: the numbers do not depend on how rows are split into blocks.
                 bits = np.random.PCG64([self.seed, 1, step, use]).advance(block.start * self._draws)
-                part = drawn[block]
+                part = numbers[block]
                 part[:] = np.random.Generator(bits).random((len(part), self._draws))[:, :width]
 
-            _in_blocks(draw, self.batch_size)
-            return drawn
+            _in_blocks(fill, self.batch_size)
+            return numbers
 
         return draws
 

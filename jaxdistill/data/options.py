@@ -52,7 +52,7 @@ class Data:
     batch_size: Count = 128
     """Sentences per step, over all devices."""
     max_unknown: Fraction = 0.05
-    """Maximum share of unknown tokens, or characters in them, per column and tokenizer; a larger share is an error."""
+    """Maximum share of unknown tokens, and of characters in them, for each column and tokenizer; exceeding either is an error."""
     pack_groups: Count = 8
     """Number of groups of a batch, each packed independently. It is reduced to a divisor of `batch_size`, and then
     raised to a multiple of the devices that split the batch. Unless it is raised, results do not depend on the number

@@ -116,7 +116,7 @@ class _Needs(NamedTuple):
         return larger
 
     def at_level(self, level: float, among: Bool[np.ndarray, " batches"]) -> list[Shape]:
-        """Each form's smallest shape that holds the fraction `level` of the batches `among`."""
+        """One shape per form: the `level` quantiles, each taken separately, of the whole and the divided rows that the batches `among` need."""
         whole, divided = (
             np.quantile(counts[among], level, axis=0, method="higher").astype(int)
             for counts in (self.whole, self.divided)

@@ -392,6 +392,7 @@ class _Builder(NamedTuple):
         stripped = zip(*([cell.strip() for cell in column] for column in table.cells(batch)), strict=True)
         rows = [(first + index, row) for index, row in zip(indices, stripped, strict=True) if all(row)]
         advance(len(indices))
+        # Whole rows are excluded, so these keys are taken before a text is split.
         exclude_keys = [row_key([row[index] for index in identity]) for _, row in rows]
         if self.chunking:  # rows then have a single column
             chunked = [*self.chunking.split(row[0] for _, row in rows)]

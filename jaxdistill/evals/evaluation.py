@@ -21,7 +21,7 @@ from jaxdistill.core.files import foreign_errors
 from jaxdistill.models.vectors import unit_rows
 
 CONSTANT = 1e-7
-"""If similarities span less than this fraction of the largest, only float32 rounding separates them: they are no ranking."""
+"""Similarities that span at most this fraction of the largest differ by float32 rounding alone, so they do not rank anything."""
 
 
 class MissingSet(InputError):

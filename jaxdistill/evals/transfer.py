@@ -247,7 +247,8 @@ def _train(
 def _principal_axes(
     features: Float[Array, "n d"], used: Bool[Array, " n"]
 ) -> tuple[Float[Array, "n d"], Float[Array, " d"]]:
-    """All rows, centred, in the principal axes of the `used` rows, and the variances of the used rows along these axes.
+    """All rows, centred, in the principal axes of the `used` rows, and upper bounds of the used rows' variances along these
+    axes.
 
     A rotation changes neither the penalty nor the predictions, and a shift only the bias, which is not penalised.
     """
@@ -256,7 +257,7 @@ def _principal_axes(
     of_used = jnp.where(used[:, None], centred, 0.0)
     covariance = of_used.T @ of_used / count
     variances, rotation = jnp.linalg.eigh(covariance)
-    # Rounding leaves the axes correlated by about 1e-7 of the largest variance.
+    # The margin keeps the bound of `_train` valid: rounding leaves the axes correlated by about 1e-7 of the largest variance.
     return centred @ rotation, jnp.maximum(variances, 0.0) + 1e-6 * variances[-1]
 
 

@@ -132,14 +132,14 @@ def sampled_ids(
 
 
 def prompted_rows(data: Data, views: Sequence[str], model: SentenceModel) -> Iterator[list[str]]:
-    """Yields the sentences of each row that the student's views read, with the model's prompts, without blank ones and the rows of
-    `data.exclude`."""
+    """Yields, for each row, its sentences in the columns that the student's views read, each after the model's prompt for its role.
+    Blank sentences and the rows of `data.exclude` are left out."""
     chunked, specs, columns = data.chunk_tokens > 0, split_specs(data.text), dict(data.columns) or {TEXT: TEXT}
     identity = {name: columns[name] for name in text.identifying(columns, chunked=chunked)}
     excluded = set(text.excluded_keys(split_specs(data.exclude), identity, data.cache_folder).tolist())
     for portion in text_portions(data):
         names = list(portion.columns)
-        # A portion that is another column alone is identified by that column.
+        # With chunks, a portion is a single column, and if that is not `text`, it identifies its own rows.
         key_columns = list(map(names.index, text.identifying(names, chunked=chunked))) or [0]
         prompts = [
             (index, model.role_prompts[role])

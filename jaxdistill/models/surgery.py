@@ -29,7 +29,7 @@ def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
     """The indices, among `depth` layers, that `choice` names; `even:3` of 6 are 1, 3, 5, so the last is always kept."""
     kind, _, number = choice.partition(":")
     chosen: Sequence[int] = ()
-    with contextlib.suppress(ValueError):  # a number that is none leaves no layer
+    with contextlib.suppress(ValueError):  # text that is not a number selects no layer, which is refused below
         if kind in ("last", "first", "even"):
             count = int(number)
             even = [round((index + 1) * depth / count) - 1 for index in range(count)]

@@ -89,8 +89,10 @@ class Contrastive(Objective):
 
 
 def repeated(keys: Integer[Array, "b v 2"]) -> Bool[Array, "b b v"]:
-    """Whether view v of example j is no negative of example i: it repeats the query or the positive of i, or it is itself query or
-    positive of another example with one of these texts, whose document also answers the query of i."""
+    """Whether view v of example j must not serve as a negative of example i, because a text repeats the query or the positive of i.
+
+    The query and the positive of j (not i) are hidden if either of them repeats one; a hard negative only if it does so itself.
+    """
     equal = jnp.any(jnp.all(keys[:, None, :2, None] == keys[None, :, None], axis=-1), axis=2)
     related = jnp.any(equal[:, :, :2], axis=2, keepdims=True) & ~jnp.eye(len(keys), dtype=bool)[:, :, None]
     return jnp.concatenate([related, related, equal[:, :, 2:]], axis=2)

@@ -36,7 +36,7 @@ class TransEncoder(Objective):
     negatives: Literal["clip", "raw"] = "clip"
     """Sets negative labels to 0 (`clip`) or uses them unchanged (`raw`, the paper's code)."""
     both_orders: bool = False
-    """Let a cross-encoder read each pair in both orders (as the paper's code, except for QNLI)."""
+    """Let a cross-encoder read each pair in both orders (as in the paper's code, except for QNLI)."""
 
     teacher_views = (LABELS,)
     largest_label = 1.0

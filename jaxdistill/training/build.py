@@ -84,7 +84,7 @@ log = logging.getLogger(__name__)
 
 
 class Program(NamedTuple):
-    """The training step of a run, its state, and how often it runs."""
+    """The training step of a run, its state, and how many steps it takes."""
 
     make_state: Callable[..., TrainState]
     """The state before step 1, from the student's parameters, the queue's first vectors and a random key."""
@@ -282,7 +282,7 @@ def make_step(
 
 
 def with_steps(run: Run, steps: int) -> Run:
-    """The run with another number of steps, at which its learning rate schedule ends."""
+    """The run with another number of steps, at which its learning-rate schedule ends."""
     steps, live = step_count(run.config, 0, timed=steps), bool(run.teacher_params)
     program = make_step(run.config, run.objective, run.student, run.teacher, run.mesh, live=live, steps=steps)
     return dataclasses.replace(run, program=program)

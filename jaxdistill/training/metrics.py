@@ -86,7 +86,7 @@ class Goodput:
 
     def __init__(self) -> None:
         self.total: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
-        """Seconds since the training began, by activity."""
+        """Seconds since this process began or resumed the training, by activity."""
         self.flops = 0.0
         """Floating-point operations since the last report, including those that remat or a gradient cache repeats."""
         self._reported = dict(self.total)
@@ -101,7 +101,8 @@ class Goodput:
             self.total[activity] += time.monotonic() - begun
 
     def taken(self) -> dict[str, float]:
-        """Metrics of the time since the last call; `goodput` is the share of `steps` since the training began."""
+        """Metrics of the time since the last call; `goodput` is the share of `steps` in the time counted since this process
+        began or resumed the training."""
         since = {name: seconds - self._reported[name] for name, seconds in self.total.items()}
         rate = self.flops / max(since["data"] + since["steps"], 1e-9) / jax.device_count()
         self._reported, self.flops = dict(self.total), 0.0

@@ -48,7 +48,8 @@ def sharded_embedder(model: SentenceModel, run: RunOptions, *, mesh: Mesh | None
 
 
 def fsdp_rules(params: Any, mesh: Mesh) -> Rules:
-    """Splits every large matrix over the data axis, along its longest axis that the devices divide.
+    """Rules that split every large matrix over the data axis, along its longest axis whose size is a multiple of the devices; a matrix
+    without one is replicated.
 
     Source: Rajbhandari et al., ZeRO, arXiv 1910.02054, stage 3.
     """

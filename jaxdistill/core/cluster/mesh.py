@@ -31,7 +31,7 @@ AXES = ("slice", "data", "model")
 PEAK_FLOPS_PER_S = {
     "TPU v5 lite": 197e12, "TPU v5": 459e12, "TPU v6 lite": 918e12, "H100": 989e12, "H200": 989e12, "A100": 312e12,
 }  # fmt: skip
-"""Dense bfloat16 products, by words in JAX's name of the device; the first match counts. Sources: cloud.google.com/tpu/docs/v5e, /v5p
+"""Peak dense bfloat16 FLOP/s by a part of JAX's device name; the first match counts. Sources: cloud.google.com/tpu/docs/v5e, /v5p
 and /v6e, read on 22 November 2026, and NVIDIA's data sheets of the SXM modules."""
 
 QUEUE_RULE = (r"objective/.*\bring$", ("", BATCH_AXES, ""))

@@ -54,7 +54,8 @@ class SharedError(InputError):
 def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
     """Joins the processes of the run, if there are several; enter it before using JAX's devices.
 
-    `facts` returns what must be the same in all processes, and is not called if there is one. Raises `InputError` if JAX does not
+    `facts` returns what must be the same in all processes, and is not called if there is only one, or if JAX's
+    distributed service already runs. Raises `InputError` if JAX does not
     find the others, or, in every process, if the facts differ. If a process never joins, JAX aborts.
     """
     if jax.distributed.is_initialized() or not may_have_others():
@@ -176,8 +177,8 @@ class StopVote:
         self._highest = jax.jit(jnp.max, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
     def after_step(self, status: int) -> int:
-        """Exit status with which to stop after this step, or 0; all processes call this after every step, with the exit status of
-        the signal that they got, or 0."""
+        """The status with which all processes exit after this step, or 0 to go on. Every process calls this after every step, with
+        the exit status of the signal that it received, or 0."""
         if count() == 1:
             return status
         local = np.full(len(self._sharding.addressable_devices), status, np.int32)

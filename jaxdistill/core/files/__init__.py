@@ -50,7 +50,7 @@ def output_file(path: str | Path, suffixes: Sequence[str]) -> Path:
 
 @contextlib.contextmanager
 def foreign_errors(what: str) -> Iterator[None]:
-    """Turns any error of a library, also a panic of Rust, which is not an `Exception`, into one line that begins with `what`."""
+    """Turns any error of a library, even a Rust panic, which is not an `Exception`, into one line that begins with `what`."""
     try:
         yield
     except (InputError, KeyboardInterrupt, SystemExit, GeneratorExit):

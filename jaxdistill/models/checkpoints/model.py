@@ -63,8 +63,8 @@ def locate(spec: str) -> Path:
 
 
 def read_card(folder: Path, source: str) -> dict[str, tuple[str, ...]]:
-    """`base_models` and `languages` of the checkpoint `source` in `folder`, as its card states them. Only an export of this project
-    states base models; any other checkpoint is its own. A card that cannot be read states nothing."""
+    """`base_models` and `languages` of the checkpoint `source` in `folder`, from its card. `base_model` is read only from an export of
+    this project; any other checkpoint counts as its own base model. A card that cannot be read counts as empty."""
     from huggingface_hub import ModelCard
 
     try:

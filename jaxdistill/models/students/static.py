@@ -23,7 +23,7 @@ from jaxdistill.models.student import Examples, Headed, StudentInputs, affine_ma
 from jaxdistill.models.teacher import ModelContext
 
 SAMPLE = 1 << 17
-"""Most sentences of the text in which tokens are counted."""
+"""Maximum number of the text's sentences in which tokens are counted."""
 RARITY = 1e-3
 """Frequency of a token, as a fraction of the text's tokens, at which its weight is one half."""
 MIN_ROWS = 4
@@ -117,14 +117,15 @@ def clustered(table: Float[np.ndarray, "v d"], clusters: int) -> Float[np.ndarra
 
 
 def token_vectors(context: ModelContext, model: SentenceModel, pieces: Sequence[list[int]]) -> Float[np.ndarray, "v e"]:
-    """The model's vector of each row's tokens between a sentence's special tokens, not normalised."""
+    """The model's vector, not normalised, of each entry of `pieces`: the tokens of one row of the table, read as a sentence with its
+    special tokens."""
     # Any sentence shows which special tokens the tokenizer puts before and after the text.
     encoding = model.tokenizer.encode("a")
     ids, special = encoding.ids, encoding.special_tokens_mask
-    index = special.index(0) if 0 in special else 1
-    before, after = ids[:index], ids[len(ids) - special[::-1].index(0) :]
+    first = special.index(0) if 0 in special else 1
+    after = ids[len(ids) - special[::-1].index(0) :] if 0 in special else ids[first:]
     embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(context.precision))
-    return embedder.encode_ids([np.array([*before, *ids, *after], np.int32) for ids in pieces])
+    return embedder.encode_ids([np.array([*ids[:first], *piece, *after], np.int32) for piece in pieces])
 
 
 def start(

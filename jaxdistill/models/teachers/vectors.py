@@ -1,4 +1,4 @@
-"""A teacher that is your own vectors of the text's rows, in a file."""
+"""A teacher given as a file of your own vectors, one for each row of the text."""
 
 import dataclasses
 from collections.abc import Sequence

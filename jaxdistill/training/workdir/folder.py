@@ -209,7 +209,7 @@ class Workdir:
         self.copied.update(_states(self.folder))
 
     def share(self) -> None:
-        """Gives the files of the first process to the others; all call it together."""
+        """For a workdir in a bucket, gives the first process's files to the others; all processes call it together."""
         self.upload()
         processes.wait("the files are in the bucket")
         if self.bucket is not None and not processes.is_first():
