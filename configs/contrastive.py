@@ -13,34 +13,14 @@ For more hard negatives, add columns and views; for the symmetric loss, add a di
 --config.objective.directions='("query_to_doc","doc_to_query")' --config.objective.partition_mode=per_direction
 """
 
-from functools import partial
-
 from ml_collections import ConfigDict
 
-from jaxdistill.config.shipped._presets import chosen, embedded, minilm_l3
-from jaxdistill.config.shipped.simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS
+from jaxdistill.config.shipped._presets import chosen
+from jaxdistill.config.shipped.simcse import presets_of_pairs
 
-
-def contrastive(views: tuple[str, ...]) -> ConfigDict:
-    config = minilm_l3(
-        kind="contrastive",
-        temperature=0.05,
-        learned_scale="none",
-        directions=("query_to_doc",),
-        partition_mode="joint",
-        views=views,
-    )
-    config.data.columns = PLAIN_TRIPLETS[: len(views)]
-    config.optimizer.learning_rate = 5e-5
-    config.run.steps, config.run.epochs = -1, 1.0
-    return config
-
-
-PRESETS = {
-    "minilm-l3": partial(contrastive, VIEWS_OF_TRIPLETS[:2]),
-    "minilm-l3-sup": partial(contrastive, VIEWS_OF_TRIPLETS),
-    **embedded(lambda: contrastive(("text", "delete_words"))),
-}
+PRESETS = presets_of_pairs(
+    kind="contrastive", temperature=0.05, learned_scale="none", directions=("query_to_doc",), partition_mode="joint"
+)
 
 
 def get_config(preset: str = "quickstart") -> ConfigDict:

@@ -11,27 +11,12 @@ tiny            a one-minute smoke test from text to export; says nothing about 
 docs/results.md has a run on gte-small.
 """
 
-from functools import partial
-
 from ml_collections import ConfigDict
 
-from jaxdistill.config.shipped._presets import chosen, embedded, minilm_l3
-from jaxdistill.config.shipped.simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS
+from jaxdistill.config.shipped._presets import chosen
+from jaxdistill.config.shipped.simcse import presets_of_pairs
 
-
-def gist(views: tuple[str, ...]) -> ConfigDict:
-    config = minilm_l3(kind="gist", temperature=0.01, margin=0.0, candidates="all", views=views)
-    config.data.columns = PLAIN_TRIPLETS[: len(views)]
-    config.optimizer.learning_rate = 5e-5
-    config.run.steps, config.run.epochs = -1, 1.0
-    return config
-
-
-PRESETS = {
-    "minilm-l3": partial(gist, VIEWS_OF_TRIPLETS[:2]),
-    "minilm-l3-sup": partial(gist, VIEWS_OF_TRIPLETS),
-    **embedded(lambda: gist(("text", "delete_words"))),
-}
+PRESETS = presets_of_pairs(kind="gist", temperature=0.01, margin=0.0, candidates="all")
 
 
 def get_config(preset: str = "quickstart") -> ConfigDict:

@@ -23,8 +23,8 @@ from functools import partial
 
 from ml_collections import ConfigDict
 
-from jaxdistill.config.shipped._presets import TEACHER, chosen, minilm_l3, quickstart, set_kind, tiny
-from jaxdistill.config.shipped.simcse import PLAIN_TRIPLETS, VIEWS_OF_TRIPLETS
+from jaxdistill.config.shipped._presets import TEACHER, chosen, quickstart, set_kind, tiny
+from jaxdistill.config.shipped.simcse import VIEWS_OF_TRIPLETS, on_pairs
 
 
 def listwise(**changed) -> ConfigDict:
@@ -35,13 +35,10 @@ def listwise(**changed) -> ConfigDict:
         teacher_temperature=0.05,
         views=VIEWS_OF_TRIPLETS,
     )
-    config = minilm_l3(**dict(kind="listwise") | defaults | changed)
-    config.data.columns = PLAIN_TRIPLETS
+    config = on_pairs(**dict(kind="listwise") | defaults | changed)
     set_kind(config, "teacher", "labels")
     config.student.model = TEACHER
-    config.optimizer.learning_rate = 5e-5
     config.optimizer.eps = 1e-12  # the loss has a factor of temperature^2, and so have its gradients
-    config.run.steps, config.run.epochs = -1, 1.0
     return config
 
 

@@ -34,6 +34,7 @@ The MLP is the student's head. As in the paper, unsupervised training discards i
 The papers' repositories link the text files.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 from ml_collections import ConfigDict
@@ -50,6 +51,24 @@ PLAIN_TRIPLETS = tuple((name, name) for name in VIEWS_OF_TRIPLETS)
 
 TINYBERTS = {"l6": "nreimers/TinyBERT_L-6_H-768_v2", "l4": "nreimers/TinyBERT_L-4_H-312_v2"}
 """The second release of TinyBERT's general distillation, converted."""
+
+
+def on_pairs(views: tuple[str, ...], **objective) -> ConfigDict:
+    """Layers of all-MiniLM-L6-v2 and one pass over labelled pairs or triplets, for any objective that has views."""
+    config = layers_of_minilm(views=views, **objective)
+    config.data.columns = PLAIN_TRIPLETS[: len(views)]
+    config.optimizer.learning_rate = 5e-5
+    config.run.steps, config.run.epochs = -1, 1.0
+    return config
+
+
+def presets_of_pairs(**objective) -> dict[str, Callable[[], ConfigDict]]:
+    """`minilm-l3` on pairs, `minilm-l3-sup` on triplets, and the presets on text that comes with the project."""
+    return {
+        "minilm-l3": partial(on_pairs, VIEWS_OF_TRIPLETS[:2], **objective),
+        "minilm-l3-sup": partial(on_pairs, VIEWS_OF_TRIPLETS, **objective),
+        **embedded(partial(on_pairs, ("text", "delete_words"), **objective)),
+    }
 
 
 def simcse(**changed) -> dict:

@@ -93,8 +93,8 @@ def source_digests(specs: Iterable[str]) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Kinds:
-    """Kinds of a section of the config, of which its option `kind` names one: frozen options classes, found by the name
-    of their file."""
+    """The kinds of a config section. Each kind is a frozen options class in a file of its own; the section's option `kind` is the name
+    of that file."""
 
     section: str
     """Name of the section, such as `student`."""

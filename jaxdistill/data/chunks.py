@@ -124,7 +124,7 @@ class Chunking:
 
 
 def tokens_around(tokenizer: Tokenizer, prompts: Iterable[str]) -> int:
-    """Number of tokens that a model reads besides the chunk: special tokens and those of the longest prompt."""
+    """Number of tokens that surround a chunk: the special tokens and the tokens of the longest prompt."""
     longest = max(len(tokenizer.encode(prompt, add_special_tokens=False)) for prompt in prompts)
     return tokenizer.num_special_tokens_to_add(False) + longest
 

@@ -256,7 +256,7 @@ def rotation_of(
     whole = kind.theta ** (-np.arange(0, head_width, 2) / head_width)
     frequencies = whole / kind.divisor
     if kind.divided_above:
-        # The undivided share of a frequency rises from 0 to 1 between those of the two wavelengths.
+        # Between the frequencies of the two wavelengths, the share that is not divided rises linearly from 0 to 1.
         borders = 2 * np.pi / np.array([kind.divided_above, kind.kept_below])
         frequencies += np.interp(whole, borders, [0.0, 1.0]) * (whole - frequencies)
     angles = position[..., None].astype(jnp.float32) * frequencies.astype(np.float32)[None, None, None]

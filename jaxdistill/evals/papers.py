@@ -77,7 +77,7 @@ def rows() -> Mapping[str, Cited]:
 
 
 def cited(reference: str, option: str) -> Cited:
-    """The row of a reference; raises `InputError`, which names `option`, if there is none."""
+    """The row of a paper's table that a reference names; an unknown reference raises an `InputError` that names `option`."""
     if reference not in rows():
         raise InputError(
             f"{option}={reference} is not a row of {', '.join(papers())}; give PAPER:ROW, such as congen:tinybert-l4 "

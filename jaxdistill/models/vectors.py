@@ -49,7 +49,8 @@ def vectors_of_pairs(
 ) -> tuple[Float[np.ndarray, "rows e"], Integer[np.ndarray, " n"], Integer[np.ndarray, " n"]]:
     """Unit vectors of the distinct sentences in order of appearance, first sentences first, and the two rows of each pair.
 
-    `roles` lists the roles of all first sentences, then those of all second ones. A sentence with two roles is embedded twice.
+    `roles` has the roles of all first sentences, followed by the roles of all second sentences. A sentence with two roles is embedded
+    once for each.
     """
     texts = list(zip([*first, *second], roles or [""] * (len(first) + len(second)), strict=True))
     row = {text: index for index, text in enumerate(dict.fromkeys(texts))}

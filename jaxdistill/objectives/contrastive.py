@@ -1,4 +1,4 @@
-"""InfoNCE on labelled pairs: a query's document is told from the batch's other documents and from hard negatives, without a teacher.
+"""InfoNCE on labelled pairs, without a teacher: separates a query's document from the batch's other documents and hard negatives.
 
 sentence-transformers calls it `MultipleNegativesRankingLoss`, and its cached form is `run.accumulate`. With the cosines of queries q,
 their positives p, and all documents of the batch, positives and hard negatives, each direction has candidates:

@@ -142,7 +142,8 @@ def _write_table(
     unknown = unknown_id(model.tokenizer)
     of_model2vec = definition.architecture.dropped_id == (-1 if unknown is None else unknown)
     tensors = {"embeddings" if of_model2vec else "embedding.weight": table}
-    if of_model2vec:
+    # Counted by the first dimension before: sorting whole rows takes seconds for a large vocabulary, and few tables share rows.
+    if of_model2vec and 2 * len(np.unique(table[:, 0])) <= len(table):
         rows, mapping = np.unique(table, axis=0, return_inverse=True)
         if 2 * len(rows) <= len(table):
             tensors = {"embeddings": rows, "mapping": mapping.reshape(-1).astype(np.int32)}

@@ -324,7 +324,8 @@ def labels_of(spec: str) -> int:
 def _transformer_params(
     definition: EncoderDefinition, folder: Path, *, frozen: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Parameters of the transformer and of a cross-encoder's head; and those of a pooler that the definition does not read."""
+    """Reads the parameters of the transformer and of a cross-encoder's head, and, separately, those of a pooler that the definition
+    does not use."""
     tensors, shapes, source = read_checkpoint(folder), param_shapes(definition), str(folder)
     module, width = family(definition.architecture.family), definition.architecture.hidden_size
     names = tensor_names(module.NAMES, shapes)

@@ -44,8 +44,8 @@ class Static(Headed):
     words: str = ""
     """Words or phrases, one a line (sources as in `data.text`), each of which becomes one token with a row of its own."""
     clusters: CountOrNone = 0
-    """Above 0: the most distinct rows of the export, the means of similar ones (k-means), as in model2vec's quantised
-    vocabularies. The run's own scores are those of the table before."""
+    """Above 0: maximum number of distinct rows in the export. k-means groups similar rows, and each row becomes its group's mean, as in
+    model2vec's quantised vocabularies. The run's scores are measured before that."""
 
     def make(self, inputs: StudentInputs) -> SentenceModel:
         model = self.loaded(inputs)

@@ -43,7 +43,7 @@ class Function(OutsideVectors):
             raise InputError("teacher.dims=0: give the width of its vectors, such as --config.teacher.dims=768.")
 
     def load(self, context: ModelContext) -> tuple[()]:
-        self._callable()  # raises now if there is none
+        self._callable()  # for its error: a missing function is refused before any text is read
         return ()
 
     def vector_width(self) -> int:
