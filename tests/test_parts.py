@@ -9,14 +9,13 @@ import pytest
 import jaxdistill
 from jaxdistill import config, evaluate
 from jaxdistill.core import InputError, cli, plugins
-from jaxdistill.data.tokens import build_store
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training.build import build
 
 from program import write_teacher
-from tiny_models import tiny_model, tiny_tokenizer
+from tiny_models import tiny_model
 from tiny_text import made_up, rows_at
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -67,13 +66,8 @@ class Turned(Stored):
 OTHERS = """
 from jaxdistill.encoders.families import bert
 
-def read_lines(path, columns):
-    for line in path.read_text().splitlines():
-        yield (line.partition("#")[0],) * len(columns)
-
 FAMILIES = {"my-bert": bert}
 VIEWS = {"shout": lambda text, uniform: text.upper() if uniform < 2 else text}
-READERS = {".lines": read_lines}
 """
 EVALUATION = """
 import pathlib
@@ -103,11 +97,11 @@ EVALUATIONS = [
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    for registry in (plugins.families, plugins.views, plugins.readers, plugins.reader_sources, plugins.evaluations):
+    for registry in (plugins.families, plugins.views, plugins.evaluations):
         monkeypatch.setattr(plugins, next(name for name, value in vars(plugins).items() if value is registry), {})
     (tmp_path / "loss.py").write_text(OBJECTIVE)
     (tmp_path / "others.py").write_text(OTHERS)
-    (tmp_path / "text.lines").write_text("\n".join(f"{line}# ignored" for line in made_up(200, words=6)))
+    (tmp_path / "text.txt").write_text("\n".join(made_up(200, words=6)))
     return tmp_path
 
 
@@ -115,7 +109,7 @@ def options(folder: pathlib.Path) -> dict:
     return {
         "objective": {"kind": f"{folder / 'loss.py'}:Halfway", "weight": 0.25},
         "run": {"steps": 2, "plugins": str(folder / "others.py"), "precision": "float32"},
-        "data": {"text": str(folder / "text.lines"), "batch_size": 16, "max_length": 24},
+        "data": {"text": str(folder / "text.txt"), "batch_size": 16, "max_length": 24},
     }
 
 
@@ -158,21 +152,6 @@ def test_kinds_of_student_and_teacher_of_ones_own(folder):
     rows = rows_at(run.batches, 0)[:4]
     texts = [run.store.text("text", row) for row in rows]
     np.testing.assert_allclose(run.batches._targets[0][rows], -Embedder(whole).encode(texts), atol=1e-5)
-
-
-def test_tokens_of_a_changed_reader_are_made_anew(folder):
-    text, reader = folder / "text.lines", folder / "reader.py"
-    text.write_text("the cat#rain\n")
-    for half, expected in ((0, "the cat"), (2, "rain")):
-        rows = f"[(line.partition('#')[{half}],) for line in path.read_text().splitlines()]"
-        reader.write_text(f"READERS = {{'.lines': lambda path, columns: {rows}}}\n")
-        plugins.use(str(reader))
-        options = {
-            "tokenizer": tiny_tokenizer(folder / "tokenizer"),
-            "max_length": 16,
-            "cache_folder": folder / "tokens",
-        }
-        assert list(build_store([str(text)], **options).texts()) == [expected]
 
 
 def test_an_own_evaluation_is_scored_printed_and_reported_and_knows_its_source(folder, monkeypatch, capsys):

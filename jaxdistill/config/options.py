@@ -171,8 +171,7 @@ class RunOptions:
     export_to: Literal["", "onnx"] = ""
     """`onnx`: add ONNX files to the export (docs/deployment.md); empty: none."""
     plugins: str = ""
-    """Your own Python modules or files, separated by commas, with views, readers or encoder families
-    (docs/extending.md)."""
+    """Your own Python modules or files, separated by commas, with views or encoder families (docs/extending.md)."""
     paper: str = ""
     """Row of a paper (configs/papers/), such as `congen:tinybert-l4`, whose scores are shown beside the run's; empty: none.
     Presets that repeat a row set it."""

@@ -5,7 +5,6 @@ variables of a module that `run.plugins` names, or `--plugins` of `evaluate`, `e
 
     FAMILIES = {"my-bert": my_bert}                       # model_type to a module as in encoders/families
     VIEWS = {"shout": lambda text, uniform: text.upper()}   # (sentence, random number in [0, 1)) -> text to read
-    READERS = {".lines": read_lines}                      # suffix to (path, {our name: column}) -> rows of texts
     EVALUATIONS = [Evaluation(task="mine", ...)]          # see evals/evaluation.py
 """
 
@@ -29,9 +28,6 @@ PREFIX = "jaxdistill_plugin_"
 families: dict[str, Any] = {}
 """Encoder families from outside, by model type."""
 views: dict[str, Callable[[str, float], str]] = {}
-readers: dict[str, Callable[..., Iterable[tuple[str, ...]]]] = {}
-reader_sources: dict[str, str] = {}
-"""Digest of each reader's source code, by suffix; part of the cache key of everything made from rows that it reads."""
 evaluations: dict[str, tuple[Any, ...]] = {}
 """Evaluations from outside, by the digest of the source code that defines them."""
 _digests: dict[ModuleType, str] = {}
@@ -42,15 +38,12 @@ def use(specs: str) -> None:
     """Loads modules or files, separated by commas, and registers what they define."""
     for spec in filter(None, map(str.strip, specs.split(","))):
         module = load_module(spec)
-        registered = [getattr(module, name, None) for name in ("FAMILIES", "VIEWS", "READERS", "EVALUATIONS")]
-        if not any(registered):
-            raise InputError(
-                f"plugins {spec!r} has none of FAMILIES, VIEWS, READERS and EVALUATIONS; define one of them."
-            )
-        for registry, added in zip((families, views, readers), registered[:3], strict=True):
-            registry.update(added or {})
-        reader_sources.update(dict.fromkeys(registered[2] or {}, _digests[module]))
-        evaluations[_digests[module]] = tuple(registered[3] or ())
+        added = [getattr(module, name, None) for name in ("FAMILIES", "VIEWS", "EVALUATIONS")]
+        if not any(added):
+            raise InputError(f"plugins {spec!r} has none of FAMILIES, VIEWS and EVALUATIONS; define one of them.")
+        families.update(added[0] or {})
+        views.update(added[1] or {})
+        evaluations[_digests[module]] = tuple(added[2] or ())
 
 
 def is_outside(name: str) -> bool:

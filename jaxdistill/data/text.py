@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from jaxtyping import UInt64
 
-from jaxdistill.core import ROLES, SECOND, InputError, error_line, errors_of, paths, plugins
+from jaxdistill.core import ROLES, SECOND, InputError, error_line, errors_of, paths
 from jaxdistill.core.files import buckets, drafted, file_digest, foreign_errors, is_remote, writing
 
 if TYPE_CHECKING:
@@ -183,15 +183,14 @@ def known_suffix(path: Path) -> str:
     """The suffix of the file's format, such as `.tsv` for `x.tsv.gz`; empty for a format that is not text."""
     name = path.name.lower()
     name = next((name.removesuffix(packed) for packed in PACKED if name.endswith(packed)), name)
-    return next(filter(name.endswith, (*BUILDERS, *plugins.readers)), "")
+    return next(filter(name.endswith, BUILDERS), "")
 
 
 def suffix(path: Path) -> str:
     """Like `known_suffix`, but raises `InputError` for a format that is not text."""
     if found := known_suffix(path):
         return found
-    formats = ", ".join((*BUILDERS, *plugins.readers))
-    raise InputError(f"{path} has an unknown format; use {formats}, or files: before it.")
+    raise InputError(f"{path} has an unknown format; use {', '.join(BUILDERS)}, or files: before it.")
 
 
 def is_plain(spec: str) -> bool:
@@ -202,14 +201,13 @@ def is_plain(spec: str) -> bool:
 
 
 def content_digest(specs: Sequence[str]) -> str:
-    """SHA-256 of the specs' current content. File names do not matter. The source code of a user's own reader does, because a
-    changed reader gives other rows for the same bytes."""
+    """SHA-256 of the specs' current content. File names do not matter."""
     facts = []
     for spec in specs:
         kind = prefix(spec)
         for path in source_files(spec):
             form = "" if kind == WHOLE else known_suffix(path)  # empty for a teacher's `.npy`
-            facts.append([kind, form, plugins.reader_sources.get(form, ""), digest_of_file(path)])
+            facts.append([kind, form, digest_of_file(path)])
         if spec.startswith("hf:"):
             facts.append([spec, hub_table(spec)._fingerprint])
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
@@ -292,11 +290,7 @@ def tables(
     else:
         for path in files:
             label = spec if is_hub(spec) else str(path)
-            if suffix(path) in plugins.readers:
-                dataset = _load([_read_by_plugin(path, named)], "parquet", cache, {})
-                yield _table(dataset, {name: name for name in named}, label)
-            else:
-                yield _table(_load_table(path, named, spec, cache), named, label, numbers=numbers)
+            yield _table(_load_table(path, named, spec, cache), named, label, numbers=numbers)
 
 
 def _table(dataset: "Dataset", columns: Mapping[str, str], label: str, *, numbers: bool = False) -> Table:
@@ -384,24 +378,6 @@ def _load(
         if any(part in str(cause) for part in EMPTY):
             raise InputError(f"{files[0]} is empty: it has no rows of text.") from None
         raise InputError(f"cannot read {files[0]} ({error_line(cause):.200}).") from None
-
-
-def _read_by_plugin(path: Path, columns: Mapping[str, str]) -> Path:
-    """The rows that a user's own reader yields, as a table in the cache."""
-    import pyarrow
-
-    kind = suffix(path)
-
-    def batches() -> Iterator["pyarrow.Table"]:
-        try:
-            rows = iter(plugins.readers[kind](path, dict(columns)))
-            while batch := list(islice(rows, BATCH_ROWS)):
-                yield pyarrow.table(dict(zip(columns, map(list, zip(*batch, strict=True)), strict=True)))
-        except KeyError as error:
-            raise MissingColumn(f"{path}: the reader for {kind} has no column {error}.") from None
-
-    with foreign_errors(f"cannot read {path}"):
-        return cached_table(batches(), [digest_of_file(path), plugins.reader_sources[kind], dict(columns)])
 
 
 def _opened(path: Path) -> Any:

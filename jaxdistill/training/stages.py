@@ -110,7 +110,6 @@ def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], fini
             if stage.run.steps == 0:
                 continue
             if done:
-                plugins.use(stage.run.plugins)  # the user's own readers are part of the digest
                 before = workdirs.read_note(folder / workdirs.INPUTS).get(workdirs.TEXT_FILES)
                 if before and before != content_digest(specs):
                     raise InputError(
