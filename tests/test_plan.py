@@ -93,7 +93,7 @@ def test_the_program_plans_its_step_without_computing_or_writing(targets, tmp_pa
     compiled_s, shapes, minutes, hours = map(
         float, re.search(r"step in (\d+) s.*compiling (\d).* ([\d.]+) minutes, ([\d.]+) chip-hours", out, re.S).groups()
     )
-    assert minutes == pytest.approx(shapes * compiled_s / 60, abs=0.1)  # steps and targets take less than a second
+    assert minutes == pytest.approx(shapes * compiled_s / 60, abs=0.1)  # steps take less than a second
     assert hours == pytest.approx(8 * minutes / 60, abs=0.02)
     assert not (tmp_path / "w").exists() and not (cache / "targets").exists()
 

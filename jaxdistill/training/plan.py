@@ -1,12 +1,10 @@
 """Prints what a run needs before step 1: on this machine's devices, or with `--compile_for`, by TPU's compiler, on absent TPUs."""
 
 import dataclasses
-import itertools
 import math
 import pathlib
 import re
 import time
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +14,7 @@ from jax.sharding import Mesh
 
 import jaxdistill
 from jaxdistill.config.options import Config
-from jaxdistill.core import Batch, InputError, Tokens, TrainState, plugins
+from jaxdistill.core import Batch, InputError, TrainState, plugins
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.mesh import PEAK_FLOPS_PER_S
@@ -24,7 +22,6 @@ from jaxdistill.core.files import foreign_errors
 from jaxdistill.core.runtime import duration, prepare_libtpu
 from jaxdistill.data.batches import padding_share
 from jaxdistill.data.text import TEXT
-from jaxdistill.encoders.sentence import embed
 from jaxdistill.evals import agreement, sts
 from jaxdistill.training.build import UNTIMED, Run, build, joint_embed, truncation_warnings, with_steps
 from jaxdistill.training.dev import sts_data_folder
@@ -185,30 +182,16 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str) -> None:
     lines, least = compiled_plan(target, *arguments, batch_size=run.batches.batch_size)
     compile_s = time.monotonic() - begun
     steps = int(60 * config.run.minutes / least) or program.steps
-    flops = target_flops(run) if batch.targets is not None else 0.0
     seconds = {
         f"{steps:,} steps at least": steps * least,
-        "stored targets at least": flops / (target.chips * target.flops_per_s),
         f"compiling {shapes} shapes of a batch, as fast as here,": shapes * compile_s,
     }
     times = "; ".join(f"{what} {duration(each)}" for what, each in seconds.items())
     minutes = sum(seconds.values()) / 60
     cost = f"{minutes:,.1f} minutes, {minutes * target.chips / 60:,.2f} chip-hours"
-    total = f"the run takes at least {cost}; evaluations and scores of pairs by teachers are not counted"
+    total = f"the run takes at least {cost}; stored targets and evaluations are not counted"
     for line in (f"compiled its step in {compile_s:.0f} s", *lines, f"time: {times}", total):
         say(line)
-
-
-def target_flops(run: Run) -> float:
-    """Least operations for computing the stored targets, as if all sentences had the mean length, by the student's tokenizer."""
-    flops = 0.0
-    for teacher, view in itertools.product(run.teachers, run.objective.teacher_views):
-        length = max(int(np.minimum(run.store.lengths(view), teacher.max_length).mean()), 1)
-        slots = np.zeros((1, 1, length), np.int32)
-        encode = partial(embed, teacher.definition, compute_dtype=run.compute_dtype)
-        traced = jax.make_jaxpr(encode)(shapes_of(teacher.params), Tokens(slots, slots, slots, slots[..., 0]))
-        flops += run.store.rows * product_flops(traced.jaxpr)
-    return flops
 
 
 def step_memory(compiled: Any) -> dict[str, int]:
