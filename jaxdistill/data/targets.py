@@ -260,6 +260,20 @@ def joined(vectors: Sequence[Float[np.ndarray, "*n _"]], shares: Sequence[float]
     return np.concatenate(scaled, axis=-1)
 
 
+def principal_axes(
+    vectors: Float[np.ndarray, "n e"], *, power: float
+) -> tuple[Float[np.ndarray, " e"], Float[np.ndarray, "e e"]]:
+    """The mean of the vectors, and a matrix that projects centred ones on their principal components, first to last, each divided by
+    its standard deviation to the `power`; zero for components without variance. In float64."""
+    # float64: `eigh` of float32 would blur the small variances, by which `power` then divides.
+    vectors = np.asarray(vectors, np.float64)
+    mean = vectors.mean(axis=0)
+    variances, directions = np.linalg.eigh((vectors - mean).T @ (vectors - mean) / len(vectors))
+    varies = variances > MIN_VARIANCE * variances[-1]
+    scale = np.where(varies, np.where(varies, variances, 1.0) ** (-power / 2), 0.0)  # 1.0 is never used
+    return mean, (directions * scale)[:, ::-1]
+
+
 class Whitened:
     """Targets, centred and projected on their first principal components, each divided by a power of its standard
     deviation, then scaled to unit length; the mean itself becomes zero."""
@@ -272,13 +286,9 @@ class Whitened:
           components: number of components to keep; 0: all.
         """
         self._array, self.shape = array, (array.shape[0], components or array.shape[1])
-        sample = np.asarray(array[np.unique(np.linspace(0, self.shape[0] - 1, SAMPLE, dtype=np.int64))], np.float64)
-        self._mean = sample.mean(axis=0)
-        # float64: `eigh` of float32 would blur the small variances, by which `power` then divides.
-        variances, directions = np.linalg.eigh((sample - self._mean).T @ (sample - self._mean) / len(sample))
-        varies = variances > MIN_VARIANCE * variances[-1]
-        scale = np.where(varies, np.where(varies, variances, 1.0) ** (-power / 2), 0.0)  # 1.0 is never used
-        self._kernel = (directions * scale)[:, ::-1][:, : self.shape[1]]
+        sample = array[np.unique(np.linspace(0, self.shape[0] - 1, SAMPLE, dtype=np.int64))]
+        self._mean, kernel = principal_axes(sample, power=power)
+        self._kernel = kernel[:, : self.shape[1]]
 
     def __getitem__(self, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
         mapped = (np.asarray(self._array[rows], np.float64) - self._mean) @ self._kernel

@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError
+from jaxdistill.data.targets import principal_axes
 from jaxdistill.data.text import read
 from jaxdistill.evals import sts
 from jaxdistill.evals.evaluation import Evaluation, Model, TestSet, spearman
@@ -41,8 +42,6 @@ BATCH_SIZE = 128
 PASSES = 3
 WHITENING_SENTENCES = 100_000
 """Most sentences on which whitening is fitted: 0.3 GB of vectors of 768 dimensions."""
-MIN_VARIANCE = 1e-9
-"""Directions with less than this fraction of the largest variance count as having none: they are float32 rounding errors."""
 WARM_EVERY = 10
 """Before timing, every tenth sentence by length and the longest one are encoded once, so that all shapes are compiled."""
 RATE = f"speed/batch {BATCH_SIZE} (sentences/s)"
@@ -112,22 +111,19 @@ EVALUATION = Evaluation(
 )
 
 
-def whitening(vectors: Float[np.ndarray, "n e"]) -> Callable[[Float[np.ndarray, "m e"]], Float[np.ndarray, "m o"]]:
+def whitening(vectors: Float[np.ndarray, "n e"]) -> Callable[[Float[np.ndarray, "m e"]], Float[np.ndarray, "m e"]]:
     """The map that gives these vectors zero mean and identity covariance; raises `InputError` if there are at most `e` of them.
 
     Su et al., Whitening Sentence Representations for Better Semantics and Faster Retrieval, arXiv 2103.15316, equations 5 to 8:
     `(x - mean) U S^(-1/2)`, where the covariance of a text's vectors is `U S U^T`. Difference from its code: directions without
-    variance are dropped. The mean of a BERT's tokens has such a direction because of the last LayerNorm; the code divides a
+    variance become zero. The mean of a BERT's tokens has such a direction because of the last LayerNorm; the code divides a
     rounding error by itself there.
     """
     if len(vectors) <= (width := vectors.shape[1]):
         raise InputError(
             f"postprocess=whiten needs more than {width} distinct sentences, the width of the vectors; it has {len(vectors)}."
         )
-    vectors = np.asarray(vectors, np.float64)
-    variances, directions = np.linalg.eigh(np.cov(vectors, rowvar=False))
-    varies = variances > MIN_VARIANCE * variances[-1]
-    mean, kernel = vectors.mean(axis=0), directions[:, varies] / np.sqrt(variances[varies])
+    mean, kernel = principal_axes(vectors, power=1.0)
     return lambda others: ((others - mean) @ kernel).astype(np.float32)
 
 
