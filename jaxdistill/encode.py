@@ -3,7 +3,7 @@
   python -m jaxdistill.encode --model=runs/l3/export --text=sentences.txt --output=vectors.npy
   python -m jaxdistill.encode --model=runs/l3/export --text='texts/*.gz' --output=vectors.parquet --keep_text
 
-OUTPUT is a `.npy` file, or a `.parquet` file with the vectors in the column `embedding`. Text, model and output may be in a bucket
+OUTPUT is a `.npy` file, or a `.parquet` file with the vectors in the column `embedding`. Text and model may be in a bucket
 (`s3://...`, `gs://...`). `np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size.
 
 Until all vectors are there, they are in a hidden folder beside the output. If the program is killed, the same command computes
@@ -35,12 +35,11 @@ from pyarrow import parquet
 from jaxdistill.core import InputError, Precision
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.files import drafted, is_remote, output_file, refuse_overwriting, try_writing, writing
-from jaxdistill.core.paths import delivered
+from jaxdistill.core.files import drafted, output_file, try_writing, writing
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import Advance, source_digest
 from jaxdistill.data.targets import BLOCK_ROWS, VECTORS, checked_block, finished, stored_vectors, write_note
-from jaxdistill.data.text import TEXT, Text, Watched, local_files, sources_of, split_specs
+from jaxdistill.data.text import TEXT, Text, Watched, sources_of, split_specs
 from jaxdistill.models.inference import Embedder, load
 from jaxdistill.models.vectors import unit_rows
 
@@ -83,7 +82,7 @@ def encode(
       max_length: Maximum tokens per sentence; longer ones are truncated. 0: the model's.
       batch_size: Sentences of 32 tokens that are computed together.
       precision: Of matrix products; auto: bfloat16 where the hardware supports it.
-      plugins: Modules or files with your own readers and families.
+      plugins: Modules or files with your own families.
       show_progress_bar: Show a bar.
     """
     if not output:
@@ -105,7 +104,6 @@ def encode(
     }  # fmt: skip
     with processes.agreed() as facts:
         facts |= origin
-    refuse_overwriting(path, local_files(specs))
     # Compared by all, before one of them begins to write.
     counts, *_ = processes.gathered(finished(path, origin))
     if counts is None:
@@ -180,12 +178,8 @@ def _write(path: Path, vectors: Path, suffix: str, text: Watched | None) -> None
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.encode`."""
     options, _ = parse(encode, arguments, show_progress_bar=True, output=tyro.MISSING)
-    output = options["output"]
     with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}), printed(log):
-        with delivered(output, upload=processes.is_first()) as options["output"]:
-            encode(**options)
-        if is_remote(output) and processes.is_first():
-            print(f"uploaded to {output}")
+        encode(**options)
 
 
 make_callable(__name__, encode)

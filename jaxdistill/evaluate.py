@@ -55,9 +55,9 @@ from jaxdistill.core import ROLES, Embed, InputError, Precision, RoleEmbed, Scor
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAMES, Listed, listed, make_callable, parse, run
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.processes import over_processes
-from jaxdistill.core.files import foreign_errors, refuse_overwriting, try_writing, write_atomic, writing
+from jaxdistill.core.files import foreign_errors, local, try_writing, write_atomic, writing
 from jaxdistill.core.ops.dense import dtype_of
-from jaxdistill.core.paths import cache_folder, delivered
+from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import source_digest, versions
 from jaxdistill.data.targets import refuse_changes
@@ -230,7 +230,7 @@ def evaluate(
       dims: Widths of truncated vectors; scores are named `MODEL (64)` and so on.
       postprocess: Transform of the vectors before scoring.
       postprocess_text: Texts to fit the transform on.
-      plugins: Modules or files with your own readers, families and evaluations.
+      plugins: Modules or files with your own families and evaluations.
       pooling: Needed if a model's folder does not state its pooling.
       max_length: Most tokens of a sentence, also for the index model; 0: the model's.
       prompt: Name of a prompt of the model, or the text itself.
@@ -259,14 +259,15 @@ def evaluate(
         (bool(postprocess) != bool(postprocess_text), "postprocess=whiten is fitted on postprocess_text=FILE; give both."),
         (postprocess and index_model, "postprocess fits a transform for each model, so it excludes index_model."),
     ])  # fmt: skip
-    return _evaluate(inputs, partial(_candidate, inputs, loaded, batch_size), os.path.expanduser(out))
+    return _evaluate(inputs, partial(_candidate, inputs, loaded, batch_size), str(out))
 
 
 def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) -> EvaluationResult:
     """Scores the models that `inputs` name on the sets that they name, and writes the results."""
     cited = [papers.cited(reference, "paper") for reference in inputs["paper"]]
-    is_folder = out.endswith("/") or os.path.isdir(out)
-    file = (Path(out, RESULTS) if is_folder else Path(out)) if out and processes.is_first() else None
+    path = local(out, "out")
+    is_folder = out.endswith("/") or path.is_dir()
+    file = (path / RESULTS if is_folder else path) if out and processes.is_first() else None
     page = file.with_name(report.PAGE) if file and is_folder else None
     if file:
         with writing(file):  # checked before the evaluation, which takes minutes
@@ -276,7 +277,6 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
         digests = {one.name: one.digest() for _, one in plan.sets}
         facts |= digests | {"absent": plan.absent}
     if file:
-        refuse_overwriting(file, [path for _, one in plan.sets for path in one.files])
         if there := next((path for path in (file, page) if path and path.exists()), None):
             with foreign_errors(f"{there} is not of evaluate; move it, or give another out"):
                 earlier = json.loads(file.read_bytes())
@@ -457,16 +457,15 @@ def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.evaluate`."""
     options, _ = parse(evaluate, arguments, out=RESULTS)
     with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}):
-        failed, is_first = 0, processes.is_first()
-        with delivered(options["out"], upload=is_first) as path:
-            try:
-                result = evaluate(**{**options, "out": path})
-            except EvaluationFailed as error:
-                result, failed = error.result, error.count
-            if is_first:
-                print(report.as_text(report.score_table(report.entries_of(result.results)), width=200))
-        if is_first and options["out"]:
-            print(f"written to {options['out']}")
+        failed = 0
+        try:
+            result = evaluate(**options)
+        except EvaluationFailed as error:
+            result, failed = error.result, error.count
+        if processes.is_first():
+            print(report.as_text(report.score_table(report.entries_of(result.results)), width=200))
+        if result.results_file:
+            print(f"written to {result.report or result.results_file}")
         processes.wait("reported")
         if failed:
             raise InputError(f"{failed} of the evaluations or models failed; the lines above say why.")

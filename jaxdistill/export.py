@@ -16,8 +16,7 @@ from typing import Annotated
 
 from jaxdistill.core import InputError
 from jaxdistill.core.cli import BY_NAME, Listed, listed, make_callable, parse, run
-from jaxdistill.core.files import foreign_errors, is_remote, local, refuse_foreign
-from jaxdistill.core.paths import delivered
+from jaxdistill.core.files import foreign_errors, local, refuse_foreign
 from jaxdistill.evals.model_card import Facts, averaged_steps, read_facts
 from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
@@ -85,10 +84,8 @@ def restored_student(run: Workdir, steps: Sequence[int]) -> SentenceModel:
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.export`."""
     options, _ = parse(export, arguments)
-    with delivered(options["out"]) as out:
-        folder = export(**{**options, "out": out})
-    shown = options["out"] if is_remote(options["out"]) else folder
-    print(f"{shown}: {weights_bytes(folder) / 1e6:.1f} MB, reloaded and compared")
+    folder = export(**options)
+    print(f"{folder}: {weights_bytes(folder) / 1e6:.1f} MB, reloaded and compared")
 
 
 make_callable(__name__, export)

@@ -31,13 +31,13 @@ from jaxtyping import Float, Integer
 
 from jaxdistill.core import InputError, Precision
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
-from jaxdistill.core.files import drafted, output_file, refuse_overwriting, try_writing, writing
+from jaxdistill.core.files import drafted, output_file, try_writing, writing
 from jaxdistill.core.ops.nearest import nearest, scores_of_pairs
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import Advance
 from jaxdistill.data.targets import cached_vectors, finished, write_note
-from jaxdistill.data.text import TEXT, Text, local_files, read, sources_of, split_specs
+from jaxdistill.data.text import TEXT, Text, read, sources_of, split_specs
 from jaxdistill.models.inference import Embedder, load
 from jaxdistill.models.outside import PREFIX, Reranker
 
@@ -208,15 +208,13 @@ def mine(
       max_length: Maximum tokens per text; 0: the model's.
       batch_size: Sentences of 32 tokens that are computed together.
       precision: Of matrix products; auto: bfloat16 where the hardware supports it.
-      plugins: Modules or files with your own readers and families.
+      plugins: Modules or files with your own families.
       show_progress_bar: Show a bar.
     """
     path = output_file(output, [".tsv"]) if output else None
     use_plugins(",".join(listed(plugins)))
     columns, corpus_columns = {TEXT: column, "positive": positive_column}, {TEXT: corpus_column}
     pair_specs, corpus_specs = _specs(pairs, columns, "pairs"), _specs(corpus, corpus_columns, "corpus")
-    if path:
-        refuse_overwriting(path, local_files([*pair_specs, *corpus_specs]))
     texts = questions(read(pair_specs, columns), read(corpus_specs, corpus_columns))
 
     # `min_score` needs no spare candidates: those farther away score lower still.

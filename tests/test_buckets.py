@@ -1,4 +1,4 @@
-"""Text, models and exports in a bucket: fetched once, replaced, refused with one line; test_bucket_run.py has workdirs."""
+"""Text and models in a bucket: fetched once, refused with one line; test_bucket_run.py has workdirs."""
 
 import pathlib
 import sys
@@ -7,8 +7,6 @@ import fsspec
 import pytest
 
 from jaxdistill.core import InputError, cli
-from jaxdistill.core.files import MARK, replacing
-from jaxdistill.core.paths import delivered
 from jaxdistill.data.text import read, source_files
 from jaxdistill.models.checkpoints.model import locate
 
@@ -51,23 +49,6 @@ def test_a_model_is_fetched_without_what_is_not_needed(tmp_path):
     assert locate(address) != found  # another version: its folder has another object
     with pytest.raises(InputError, match="does not exist"):
         locate(f"s3://{bucket.NAME}/models/none")
-
-
-def test_an_export_is_replaced_and_what_is_none_is_refused():
-    address = f"s3://{bucket.NAME}/exports/m"
-    for contents in ({"config.json": "old", "gone.json": "old"}, {"config.json": "new", "more.json": "new"}):
-        with delivered(address) as path, replacing(pathlib.Path(path), {}) as new:
-            written(new, **contents)
-        assert not pathlib.Path(path).exists()
-    found = locate(address)
-    assert {path.name for path in found.iterdir()} == {"config.json", "more.json", MARK}
-    assert (found / "config.json").read_text() == "new"
-    bucket.put("thesis/chapter.txt", "mine")
-    with (
-        pytest.raises(InputError, match="holds objects that are not an export"),
-        delivered(f"s3://{bucket.NAME}/thesis"),
-    ):
-        pytest.fail("the program has begun")
 
 
 def status_and_line(address: str, capsys) -> tuple[int, str]:

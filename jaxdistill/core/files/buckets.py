@@ -1,4 +1,4 @@
-"""Objects of Amazon S3 and Google Cloud Storage through fsspec: copies in the cache, uploads, and errors of one line."""
+"""Objects of Amazon S3 and Google Cloud Storage through fsspec: copies in the cache, and errors of one line."""
 
 import contextlib
 import errno
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxdistill.core import InputError, TemporaryError, error_line, refuse
-from jaxdistill.core.files import MARK, file_names, make_folder_atomic
+from jaxdistill.core.files import make_folder_atomic
 
 SIGN_IN = {
     "s3": "`aws configure` or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
@@ -106,21 +106,6 @@ def _fetched(root: str, versions: Mapping[str, str], cache: Path) -> Path:
     if not folder.is_dir():
         make_folder_atomic(folder, fill, what=f"the copy of {root}")
     return folder / name
-
-
-def upload(path: Path, address: str) -> None:
-    """Uploads a file; or a folder, after deleting files of an earlier export at the address that the folder lacks."""
-    client = file_system(address)
-    with store_errors(address):
-        if path.is_file():
-            client.put_file(str(path), address)
-            return
-        names, mark = file_names(path), f"{address}/{MARK}"
-        replaced = json.loads(client.cat_file(mark))["files"] if client.exists(mark) else {}
-        for name in replaced.keys() - {*names}:
-            client.rm_file(f"{address}/{name}")
-        for name in names:
-            client.put_file(str(path / name), f"{address}/{name}")
 
 
 def address_digest(address: str) -> str:
