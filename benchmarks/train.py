@@ -27,18 +27,7 @@ from typing import Any
 import jax
 import numpy as np
 from accelerator import random_model
-from interleaved import (
-    Elsewhere,
-    Work,
-    medians,
-    random_unit,
-    rates,
-    ratios,
-    torch_device,
-    unit_rows,
-    wait_for,
-    write,
-)
+from interleaved import Elsewhere, Work, medians, random_unit, rates, ratios, torch_device, unit_rows, wait_for, write
 
 from jaxdistill import config
 from jaxdistill.config import load_config
@@ -106,14 +95,8 @@ def with_weights(spec: str, folder: Path) -> str:
     if not spec.startswith("shape:"):
         return spec
     name, minilm = spec.removeprefix("shape:"), load_model(MINILM)
-    model = random_model(name, layers=0)
-    model = replace(
-        model,
-        tokenizer=minilm.tokenizer,
-        source=minilm.source,
-        tokenizer_folder=minilm.tokenizer_folder,
-        max_length=minilm.max_length,
-    )
+    fields = ("tokenizer", "source", "tokenizer_folder", "max_length")
+    model = replace(random_model(name, layers=0), **{field: getattr(minilm, field) for field in fields})
     save(model, folder / name)
     return str(folder / name)
 
