@@ -51,8 +51,9 @@ def export(
     """
     with foreign_errors(f"{step=} must be a whole number, or several such as 500,600"):
         steps = sorted(set(map(int, listed(step))))
-    names_run, names_model = workdir and steps and model is None, model is not None and not workdir and not steps
-    if not (names_run or names_model):
+    is_run = workdir and steps and model is None
+    is_model = model is not None and not workdir and not steps
+    if not (is_run or is_model):
         raise InputError("give workdir and step of a run, or model alone.")
     if to:
         onnx.check()
@@ -69,13 +70,15 @@ def export(
 
 
 def restored_student(run: Workdir, steps: Sequence[int]) -> SentenceModel:
-    """The student of a run's kept checkpoint, or the mean of several; needs neither teacher nor text. Raises `InputError`, with
-    the kept steps, if one is missing."""
+    """The student of a run's kept checkpoint, or with the mean of several, as it is exported; needs neither teacher nor text.
+
+    Raises `InputError`, with the kept steps, if one is missing.
+    """
     config = read_config(run.folder)
     student = config and read_student(config, run.folder)
     if config is None or student is None or not run.checkpoints.is_dir():
         needs = f"{CONFIG}, {STUDENT} and {CHECKPOINTS}"
-        raise InputError(f"{run.folder} is no workdir with its checkpoints, which a sweep removes; it needs {needs}.")
+        raise InputError(f"{run.folder} is not a workdir with checkpoints (a sweep removes them); it needs {needs}.")
     checkpoints = Checkpoints(run, read_only=True)
     params = mean_params(checkpoints.restore_alone(step).evaluated for step in steps)
     return config.student.exported(config.student.evaluated(student.with_params(params)))

@@ -101,8 +101,8 @@ def main(arguments: Sequence[str]) -> None:
     parsed, flags = parse(sweep, arguments, others="--config.")
     options = parsed["options"] = {}
     for name, _, text in (flag.partition("=") for flag in flags):
-        is_whole = text.startswith(("(", "[", '"', "'"))
-        values = [text.strip("\"'")] if is_whole else [value.strip() for value in text.split(",")]
+        is_one_value = text.startswith(("(", "[", '"', "'"))  # commas are then part of it
+        values = [text.strip("\"'")] if is_one_value else [value.strip() for value in text.split(",")]
         options[name.removeprefix("--config.")] = values if len(values) > 1 else values[0]
     if any(row["status"] for row in sweep(**parsed)):
         sys.exit(1)

@@ -58,7 +58,8 @@ def load_config(spec: str) -> ConfigDict:
 
 
 def load_study(name: str) -> tuple[str, Any]:
-    """CONFIG and GRID of a file or a shipped study, see `sweep`; for an empty name, one point without options."""
+    """CONFIG and GRID of a study, a file or the name of a shipped one, see `sweep`; for an empty name, no config and a grid of one
+    point, which changes no option."""
     if not name:
         return "", [{}]
     module = plugins.load_module(str(find_config(name, "studies")))
@@ -115,11 +116,15 @@ def configs_help() -> str:
 
 
 def defaults(*, objective: str, student: str = "cut", teacher: str = "live") -> ConfigDict:
-    """Every option of a training with its default, for a config file to change; a kind determines its section's
-    options. The objective `embedding+gram` makes two objectives, in the section `objectives`."""
-    made: dict[str, Any] = {section: dataclasses.asdict(kind()) for section, kind in PLAIN.items()}
-    made |= {"student": KINDS["student"].default_options(student), "teacher": KINDS["teacher"].default_options(teacher)}
-    config = ConfigDict(made)
+    """Every option of a training with its default, for a config file to change.
+
+    The sections `objective`, `student` and `teacher` have the options of the given kind. The objective `embedding+gram` makes two
+    objectives, in the section `objectives`.
+    """
+    sections: dict[str, Any] = {name: dataclasses.asdict(options()) for name, options in PLAIN.items()}
+    sections["student"] = KINDS["student"].default_options(student)
+    sections["teacher"] = KINDS["teacher"].default_options(teacher)
+    config = ConfigDict(sections)
     set_kind(config, "objective", objective)
     return config
 

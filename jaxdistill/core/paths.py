@@ -90,7 +90,7 @@ def public_name(spec: str) -> str:
 
 
 def without_folders(text: str, specs: Sequence[str]) -> str:
-    """Replaces the specs in a text by their public names."""
-    for spec in sorted(filter(None, specs), key=len, reverse=True):
+    """The text with the public name of each spec that occurs in it, which leaves out the folders of local paths."""
+    for spec in sorted(filter(None, specs), key=len, reverse=True):  # longest first: one may be part of another
         text = text.replace(spec, public_name(spec))
     return text

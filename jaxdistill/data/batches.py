@@ -319,7 +319,7 @@ def _most_tokens(
 def _viewed(
     stream: _Stream, plan: _Plan, changed: Mapping[int, packing.Ragged], local_examples: Integer[np.ndarray, " m"]
 ) -> packing.Ragged:
-    """Tokens of `local_examples`, each example's views adjacent."""
+    """Tokens of `local_examples`, each example's views adjacent; `changed` is the stream's entry of `plan.changed`."""
     parts = [
         changed[index].taken(local_examples)
         if index in changed
@@ -330,7 +330,9 @@ def _viewed(
     ]
     ids, lengths = np.concatenate([part.ids for part in parts]), np.concatenate([part.lengths for part in parts])
     firsts = None
-    if any(view.second for view in stream.views):  # all tokens of a single sentence belong to the first one
+    if any(
+        view.second for view in stream.views
+    ):  # where other views have pairs, a single sentence counts as a first one
         firsts = np.concatenate([part.lengths if part.firsts is None else part.firsts for part in parts])
     by_example = np.arange(len(parts) * len(local_examples)).reshape(len(parts), -1).T.ravel()
     return packing.Ragged(ids, lengths, firsts).taken(by_example)

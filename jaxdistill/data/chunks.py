@@ -103,23 +103,25 @@ class Chunking:
         if len(token_ends) <= self.least or (len(token_ends) <= self.most and not self.least):
             return [len(text)]
         words = [space.end() for space in _SPACES.finditer(text)]
-        # Where a chunk may end, from best to worst; and the number of tokens before each of these ends.
+        # Where a chunk may end, from best to worst: after sentences, words, tokens; and the number of tokens before each end.
         by_level = [np.asarray(ends) for ends in (sentence_ends(text), [*words, len(text)], np.unique(token_ends))]
         levels = [(ends, np.searchsorted(token_ends, ends, side="right")) for ends in by_level]
         key = hashlib.blake2b(text.encode(), digest_size=8).digest()
         generator = np.random.default_rng(int.from_bytes(key))
-        cuts, done = [], 0
+        cuts, done = [], 0  # `done` counts the tokens of the chunks so far
         while done < len(token_ends):
-            drawn = int(generator.integers(self.least, self.most + 1)) if self.least else self.most
+            length = int(generator.integers(self.least, self.most + 1)) if self.least else self.most
             for level in levels:
-                ends, tokens = level
-                index, beyond = np.searchsorted(tokens, [done, done + self.most], side="right")
-                if index < beyond:
-                    index = min(int(np.searchsorted(tokens, done + drawn)), beyond - 1)
+                ends, tokens_before = level
+                # The ends `first` to `beyond - 1` of this level give a chunk of 1 to `most` tokens.
+                first, beyond = np.searchsorted(tokens_before, [done, done + self.most], side="right")
+                chosen = first
+                if first < beyond:
+                    chosen = min(int(np.searchsorted(tokens_before, done + length)), beyond - 1)
                     break
-            # If no level broke the loop, `index` is the last level's next end: a character of more than `most` tokens.
-            cuts.append(int(ends[index]))
-            done = int(tokens[index])
+            # If no level broke the loop, `chosen` is the end of the next character, which has more than `most` tokens.
+            cuts.append(int(ends[chosen]))
+            done = int(tokens_before[chosen])
         return cuts
 
 

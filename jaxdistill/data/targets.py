@@ -140,10 +140,19 @@ def cached_vectors(
     digest = hashlib.sha256(f"vectors {of} {len(texts)} {width}".encode()).hexdigest()[:32]
 
     def compute(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
-        return checked_block(embed(texts[rows.start : rows.stop], advance), rows.start), 0
+        vectors = embed(texts[rows.start : rows.stop], advance)
+        return checked_block(vectors, rows.start), 0  # nothing to count
 
-    options = {"unit": "rows", "shown": progress and what, "block_rows": block_rows}
-    return stored_vectors(Path(folder) / digest, len(texts), width, compute, **options)[0]
+    vectors, _ = stored_vectors(
+        Path(folder) / digest,
+        len(texts),
+        width,
+        compute,
+        unit="rows",
+        shown=progress and what,
+        block_rows=block_rows,
+    )
+    return vectors
 
 
 def checked_block(vectors: np.ndarray, start: int) -> Float[np.ndarray, "n e"]:
@@ -276,7 +285,7 @@ def principal_axes(
 
 class Whitened:
     """Targets, centred and projected on their first principal components, each divided by a power of its standard
-    deviation, then scaled to unit length; the mean itself becomes zero."""
+    deviation, then scaled to unit length; a target that equals the mean becomes zero."""
 
     def __init__(self, array: Float[np.ndarray, "rows _"] | Selected | Joined, *, power: float, components: int = 0):
         """

@@ -347,7 +347,7 @@ def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -
 def _load(
     files: Sequence[Path], builder: str, cache: str, options: Mapping[str, Any], columns: Sequence[str] = ()
 ) -> "Dataset":
-    """The files as a table of `datasets`, whose copy of them is in our cache under the digest of their content.
+    """The files as one table of `datasets`, which copies them into our cache, into a folder named by the digest of their content.
 
     Args:
       columns: all columns of the files, whose cells are text; empty: `datasets` finds names and types.

@@ -351,7 +351,7 @@ class _Builder(NamedTuple):
     cache: str
 
     def tokenise(self, folder: Path, *, shown: bool | str) -> list[int]:
-        """Writes the shards that are missing; returns the number of input rows of each portion."""
+        """Writes the shards that are missing, as `map` leaves existing ones alone; returns each portion's number of input rows."""
 
         def opened(portion: Portion) -> Iterator[Table]:
             return tables(self.specs[portion.source], portion.columns, cache=self.cache)

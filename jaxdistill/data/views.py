@@ -129,7 +129,8 @@ def most_tokens(
     if view.second:
         room = _room(store)
         both = counts.tokens + store.counts_of(view.second, rows).tokens
-        return np.minimum(both, room) + store.max_length - room
+        special_tokens = store.max_length - room
+        return np.minimum(both, room) + special_tokens
     if not view.is_random:
         return counts.lengths
     kept = kept_words(view, counts.words, uniform())

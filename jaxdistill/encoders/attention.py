@@ -100,7 +100,7 @@ class Attention(nnx.Module):
         pieces, start = [], 0
         for number, block in enumerate(inputs.row_blocks):
             parts = [block.of_rows(each, start) for each in (query, keys, value)]
-            # Each row block draws its own dropout; inside it, blocks of queries add their numbers, below 2^16.
+            # Seeds of row blocks are 2^16 apart, because `in_blocks` adds the number of a block of queries, which is smaller.
             drawn = None if seeds is None else seeds + jnp.uint32(number << 16)
             if fusible and should_fuse(block.owner.shape[-1], compute_dtype):
                 mixed = fused(*parts, block.owner, window=kind.window, causal=self.causal)

@@ -173,7 +173,7 @@ def types_of(architecture: Architecture) -> list[str]:
 
 
 def with_windows(plain: Architecture, config: Settings, default: Sequence[str]) -> Architecture:
-    """`plain` with the config's window in layers of type `sliding_attention`; `default`: the types, if it has none."""
+    """`plain` with the config's window in layers of type `sliding_attention`; a config without types of layers has the `default` ones."""
     width = config.get("sliding_window", 4096)
     window = 0 if width is None else width - int(plain.causal)  # as in `sliding_window`
     types = layer_types(config, default)

@@ -58,7 +58,8 @@ class AgreementTask:
         what = "agreement with the teacher"
         if isinstance(embed, Scorer):
             return {METRIC: spearman(self.teacher, similarities(embed, self.first, self.second), what=what)}
-        roles = [*self.roles[0], *self.roles[1]] if any(map(any, self.roles)) else ()
+        roles = [*self.roles[0], *self.roles[1]]
+        roles = roles if any(roles) else ()  # without roles, `embed` need not be a `RoleEmbed`
         vectors, left, right = vectors_of_pairs(embed, self.first, self.second, roles=roles)
         scores = {METRIC: spearman(self.teacher, np.einsum("ne,ne->n", vectors[left], vectors[right]), what=what)}
         if self.nearest is not None:
@@ -70,7 +71,7 @@ class AgreementTask:
 
 
 def agreement_task(teacher: Embed, first: Sequence[str], second: Sequence[str]) -> AgreementTask:
-    """The evaluation on these pairs and their sentences; computes the teacher's similarities and neighbours."""
+    """The evaluation on these pairs; computes the teacher's similarities, and its neighbours among all of their sentences."""
     vectors, left, right = vectors_of_pairs(teacher, first, second)
     similarities = np.einsum("ne,ne->n", vectors[left], vectors[right])
     nearest = nearest_others(vectors, vectors, count=max(RECALLS))[1]

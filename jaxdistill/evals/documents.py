@@ -152,7 +152,7 @@ def _names(spec: str) -> list[str]:
 
 
 def _fetched(name: str) -> Path:
-    """Downloads a hub's data set, or one of a collection; returns the folder."""
+    """Downloads a data set of the hub, or one set of a collection (`ORG/COLLECTION:SET`); returns the folder."""
     from huggingface_hub import snapshot_download
 
     with foreign_errors(f"retrieval set {name or 'nothing'} is no folder, and cannot be fetched from the hub"):
@@ -345,16 +345,18 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
 
 
 def _run(model: Model, test_set: TestSet) -> Result:
+    """Scores the model, and if the set uses the index model, in its index; raises the error with which the set was not found."""
     if isinstance(test_set.content, InputError):
         raise test_set.content
-    read = read_set(test_set.content)
+    retrieval_set = read_set(test_set.content)
     prefix, document, similarity = "", model.document, model.similarity
-    if test_set.uses:
+    if "index_model" in test_set.uses:
         prefix, document, similarity = ASYMMETRIC, model.index, model.index_similarity
     assert model.query is not None and document is not None
-    by_query = measures(ranked_by_vectors(model.query, document, read, similarity=similarity), read)
+    ranking = ranked_by_vectors(model.query, document, retrieval_set, similarity=similarity)
+    by_query = measures(ranking, retrieval_set)
     scores = {f"{prefix}{name}": float(np.mean([*values.values()])) for name, values in by_query.items()}
-    ndcg = f"documents/{read.name} {NDCG}"
+    ndcg = f"documents/{retrieval_set.name} {NDCG}"
     return Result(scores, details={f"{prefix}{ndcg}": by_query[ndcg]})
 
 

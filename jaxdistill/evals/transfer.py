@@ -223,7 +223,8 @@ def _train(
         return _Fit(new_weights, new_bias, ahead, age, decrease=decrease)
 
     def at_strength(fits: _Fit, strength: Float[Array, ""]):
-        """Trains all classifiers of one strength from the previous strength's."""
+        """Trains the classifiers of all folds with one strength, from the weights of the strength before; a step of the scan."""
+        # A restart: without momentum, and with a decrease that lets the loop begin.
         fits = fits._replace(
             ahead=(fits.weights, fits.bias),
             age=jnp.zeros_like(fits.age),

@@ -94,11 +94,13 @@ class ConGen(Objective):
         queries = jnp.concatenate(
             [student_vectors / self.student_temperature, teacher_vectors[:, None] / self.teacher_temperature], axis=1
         )
+        # The ring holds whole batches, so its oldest batch may begin with rows beyond the `queue_size` newest.
+        surplus = -self.queue_size % queue.ring.shape[1]
         lse, average = softmax_over_ring(
             queries,
             queue,
             teacher_vectors if self.key_set == "queue+own" else None,
-            expired=(0, -self.queue_size % queue.ring.shape[1]),
+            expired=(0, surplus),
             starts_full=True,
         )
         # Cross-entropy is lse - query . expected key, so the b x k probabilities are never stored. The last query is the

@@ -10,8 +10,10 @@ In Python: `distill(objective=Weighted(terms=(Term(Embedding()), Term(Gram(), we
 
 Jasper and Stella sum cosine, similarities and their order (arXiv 2412.19048); others add InfoNCE to cosine distillation. Each
 objective keeps its own options, parameters (such as a temperature), state (such as a queue) and metrics. A batch has the views that
-any of them reads, each as often as one objective needs it. If sources of text name their objectives (`data.objectives`), the others
-have no loss in the batches of a source, keep their states, and report NaN; a view that only they read is one token.
+any of them reads, each as often as the objective that uses it most.
+
+With `data.objectives`, each source of text names the objectives that train on its batches. The others have no loss there, keep their
+states, and report NaN; a view that only they read is cut to one token.
 """
 
 import dataclasses

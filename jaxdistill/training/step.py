@@ -195,7 +195,8 @@ def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: B
     """
     numbered = jnp.arange(parts, dtype=jnp.int32), split_groups(batch, parts)
 
-    def sides(_, part):
+    def encoded(_, part):
+        """Vectors and targets of a part; a step of a scan, which carries nothing."""
         index, one = part
         part_key = jax.random.fold_in(key, index)
         student = forward.vectors(state.params["student"], one, part_key)
@@ -206,7 +207,7 @@ def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: B
 
     def add(total, part):
         (index, one), slope = part
-        # The same folded key as in `sides`: this pass must draw the same dropout masks.
+        # The same folded key as in `encoded`: this pass must draw the same dropout masks.
         _, back = jax.vjp(
             lambda params: forward.vectors(params, one, jax.random.fold_in(key, index)), state.params["student"]
         )
@@ -214,7 +215,7 @@ def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: B
 
     groups = batch.student.ids.shape[0]
     whole = partial(jax.tree.map, partial(join_groups, groups=groups))
-    _, (student, teacher) = jax.lax.scan(sides, None, numbered)
+    _, (student, teacher) = jax.lax.scan(encoded, None, numbered)
     gradient = jax.value_and_grad(compared, argnums=(0, 1), has_aux=True)
     value, (slopes, objective_gradient) = gradient(student, state.params["objective"])
     zeros = jax.tree.map(jnp.zeros_like, state.params["student"])

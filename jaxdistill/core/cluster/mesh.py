@@ -56,7 +56,10 @@ def make_mesh(
     slices: int = 0,
     devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm] - an alias that jax makes at run time
 ) -> Mesh:
-    """Arranges the devices as `[slice, data, model]`; with `slices=0`, devices report their slice."""
+    """Arranges the devices as `[slice, data, model]`: `slices` times all that remain times `model_axis`.
+
+    With `slices=0` there are as many slices as the devices report, or one if they report none.
+    """
     slice_indices = {device: getattr(device, "slice_index", None) or 0 for device in devices or jax.devices()}
     devices = sorted(slice_indices, key=slice_indices.__getitem__)  # stable
     slices = slices or len({*slice_indices.values()})
@@ -148,7 +151,8 @@ _moved.defvjp(_moved_forward, _moved_backward)
 
 
 def check_rules(rules: Rules, tree: Any, mesh: Mesh) -> None:
-    """Raises `InputError` for a rule of run.sharding that matches no array of `tree`, or one that it cannot split."""
+    """Raises `InputError` for a rule of run.sharding that matches no parameter in `tree`, or whose axes cannot split a parameter that
+    it matches."""
     shapes = {path_name(path): np.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     for pattern, axes in rules:
         matching = [shape for name, shape in shapes.items() if re.search(pattern, name) and len(shape) == len(axes)]
@@ -156,7 +160,7 @@ def check_rules(rules: Rules, tree: Any, mesh: Mesh) -> None:
             for shape in matching:
                 NamedSharding(mesh, PartitionSpec(*(axis or None for axis in axes))).shard_shape(shape)
             if not matching:
-                raise ValueError(f"no parameter matches, such as {next(iter(shapes.items()))}")
+                raise ValueError(f"no parameter matches; one that exists is {next(iter(shapes.items()))}")
 
 
 def path_name(path: tuple) -> str:
@@ -179,7 +183,7 @@ def place(tree: Any, sharding: Any) -> Any:
 
 
 def place_frozen(params: FrozenParams, shardings: Mapping[str, Any], dtype: DTypeLike) -> dict[str, jax.Array]:
-    """Places a frozen model's parameters on devices, one by one; rounds matrices that are multiplied in bfloat16."""
+    """Places a frozen model's parameters on devices, one by one; if `dtype` is bfloat16, kernels are first rounded to it."""
 
     def rounded(path: str, array: Any) -> Any:
         if isinstance(array, list):

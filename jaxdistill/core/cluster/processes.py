@@ -104,10 +104,10 @@ def may_have_others() -> bool:
 
 
 def _end(error: BaseException) -> NoReturn:
-    """Prints why this process ends, and exits at once: a normal Python exit would wait for the others, which JAX ends.
+    """Prints why this process ends, and exits at once: a normal exit would wait for the others, which JAX then ends.
 
-    The error may come from a collective that failed because another process has died. JAX then ends this process too, with
-    a status that makes launchers restart it.
+    An unexpected error may come from a collective that failed because another process has died. JAX soon ends this process for
+    that reason, with a status that makes launchers restart it, so such an error first leaves JAX time to do so.
     """
     problem = error_of_input(error)
     if isinstance(error, KeyboardInterrupt):

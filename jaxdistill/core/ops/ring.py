@@ -123,7 +123,11 @@ def _local(queries, rows, pushes, own_keys, *, expired, starts_full, block_rows)
 
 
 def _scan_ring(queries, ring, newest, filled, *, expired, without_newest, block_rows):
-    """(maximum, sum of exponentials, weighted sum of keys) of each query over this device's part of the ring."""
+    """Maximum [q], sum of exponentials [q] and weighted sum of keys [q, e] of `queries [q, e]` over this device's part of the ring.
+
+    Leaves out the rows `expired` of the oldest block, blocks from `filled` on, which hold nothing yet, and, `without_newest`, the
+    newest block.
+    """
     blocks, b, e = ring.shape
     span = min(max(block_rows // b, 1), blocks)
     # Rows are numbered over all devices, because `expired` counts rows of the whole block.

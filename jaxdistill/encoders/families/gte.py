@@ -26,13 +26,14 @@ def architecture(config: Settings) -> Architecture:
     """Reads a `config.json` of `gte`, or of the older `new`, whose checkpoints include their own code."""
     hugging_face.refuse_others(config, READABLE)
     sizes = hugging_face.head_sizes(config)
-    width = sizes["head_size"] or config["hidden_size"] // config["num_attention_heads"]
+    head_size = sizes["head_size"] or config["hidden_size"] // config["num_attention_heads"]
+    # Without `rope`, which is checked above and which `bert` would refuse.
     plain = {key: value for key, value in config.items() if key != "position_embedding_type"}
     return bert.architecture(
         {"type_vocab_size": 1} | plain,
         family="gte",
         position_table=False,
-        kinds=(_rotary(config, width),) * config["num_hidden_layers"],
+        kinds=(_rotary(config, head_size),) * config["num_hidden_layers"],
         gated=True,
         intermediate_bias=False,
         **sizes,

@@ -321,7 +321,7 @@ def _fetch(source: epath.Path, target: Path) -> None:
     if not source.exists():
         return
     for path in source.iterdir():
-        if path.name in (CHECKPOINTS, RUNNING) or path == source:
+        if path.name in (CHECKPOINTS, RUNNING) or path == source:  # a bucket may list a folder in itself
             continue
         (_fetch if path.is_dir() else _copy)(path, target / path.name)
 
