@@ -29,6 +29,17 @@ def test_an_equal_score_is_the_best_but_no_progress_and_the_last_counts_where_as
     assert [step for step, _, _ in noted((0.5, 0.6, 0.4), is_last=True)] == [0, 1, 2]
 
 
+def test_a_run_that_ends_before_its_best_step_has_the_scores_of_its_own_last_step(tmp_path, monkeypatch):
+    scores = iter([0.1, 0.5, 0.4, 0.3, 0.6, 0.3])  # of steps 0 to 4, and of step 3 again
+    monkeypatch.setattr(dev.Dev, "scores", lambda self, embed: {"agreement/spearman": next(scores)})
+    workdir = tmp_path / "w"
+    main.main([*tiny_arguments(tmp_path, run__steps=4, evals__every=1), f"--workdir={workdir}"])
+    assert "1" not in {path.name for path in (workdir / "checkpoints").iterdir()}  # it gave way to step 4, the best
+    main.main([*tiny_arguments(tmp_path, run__steps=3, evals__every=1, run__restore_step=3), f"--workdir={workdir}"])
+    results = json.loads((workdir / "results.json").read_text())
+    assert results["best_step"] == 3 and results["scores"]["student after"]["agreement/spearman"] == 0.3
+
+
 def test_the_effective_rank_by_hand():
     square = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     assert dev.effective_rank(square) == pytest.approx(2.0)  # two equal singular values

@@ -43,12 +43,13 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
     """Trains from the latest checkpoint of the workdir, or from step 0, to the end; an exception from a callback ends the training.
 
     Raises:
-      Interrupted: after a signal, when the state is saved.
-      Diverged: names the last good checkpoint, and what to change.
+      Interrupted: after a signal, once the state is saved.
+      Diverged: a loss or a score is not finite, or the vectors collapse; names the last good checkpoint, and what to change.
     """
-    begun, goodput, evals, steps = time.monotonic(), Goodput(), run.config.evals, run.program.steps
-    log_every, save_every = min(run.config.run.log_every, max(steps // MIN_POINTS, 1)), run.config.run.save_every
-    checkpoints = Checkpoints(workdir, keep=run.config.run.keep, keep_steps=evals.average)
+    begun, goodput = time.monotonic(), Goodput()
+    options, evals, steps = run.config.run, run.config.evals, run.program.steps
+    log_every = min(options.log_every, max(steps // MIN_POINTS, 1))
+    checkpoints = Checkpoints(workdir, keep=options.keep, keep_steps=evals.average)
     try:
         with Interrupts(STOPPING) as interrupts, contextlib.ExitStack() as stack:
             # A finished run needs no step, and CPUs compile fast.
@@ -76,25 +77,27 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
                     checkpoints.save(state, record)
                 metrics.restart_clock(step)
 
-            # The last checkpoint of a run that was killed and is now asked for fewer steps was not evaluated.
-            if is_new or (start == steps and record.get("evaluated", start) != start):
+            # A run that is asked for fewer steps than before may end with a checkpoint that was not evaluated, or whose record
+            # names a best one that is gone.
+            has_score = record.get("evaluated", start) == start and record["best"] is not None
+            if is_new or (start == steps and not has_score):
                 evaluate(start, state)
             if is_new:
                 save(start, state)
             stop = start if evaluator.reason_to_stop() else steps
-            first, last = profiled_steps(run.config.run.profile) if processes.is_first() else (0, 0)
+            trace_first, trace_last = profiled_steps(options.profile) if processes.is_first() else (0, 0)
             trace = stack.enter_context(contextlib.ExitStack())
             stop_vote = processes.StopVote(run.mesh, delay=STEPS_IN_FLIGHT)
             coming = stack.enter_context(contextlib.closing(prefetch(run.batches, start, stop)))
             for step in range(start + 1, stop + 1):
                 with goodput.spent("data"):
                     batch = meshes.place_batch(next(coming), run.mesh, run.batches.groups)
-                if step == max(first, start + 1) <= last:  # a resumed run traces the steps that are left
+                if step == max(trace_first, start + 1) <= trace_last:  # a resumed run traces the steps that are left
                     jax.block_until_ready(state)
                     trace.enter_context(jax.profiler.trace(str(run.workdir / "profile")))
                 with jax.profiler.StepTraceAnnotation("train", step_num=step):
                     state, scalars = train_step(state, batch)
-                if step == last:
+                if step == trace_last:
                     jax.block_until_ready(scalars)
                     trace.close()
                 metrics.add(step, scalars)
@@ -104,7 +107,7 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
                     metrics.report(step)
                 if is_evaluated:
                     evaluate(step, state)
-                if is_evaluated or step in evals.average or (save_every and step % save_every == 0):
+                if is_evaluated or step in evals.average or (options.save_every and step % options.save_every == 0):
                     save(step, state)
                 if not is_last and (reason := evaluator.reason_to_stop()):
                     say(f"stopped at step {step:,}: {reason}")
@@ -119,10 +122,10 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
             checkpoints.close()
         if not isinstance(error, Diverged):
             raise
-        good, optimizer = checkpoints.steps[-1:], run.config.optimizer
+        steps, optimizer = checkpoints.steps, run.config.optimizer
+        good = f"the checkpoint of step {steps[-1]} is good" if steps else "there is no checkpoint"
         raise Diverged(
-            f"training diverged, {error}; {f'the checkpoint of step {good[0]} is good' if good else 'there is no checkpoint'}. Use "
-            f"another --workdir with a lower optimizer.learning_rate (it is {optimizer.learning_rate:g}), optimizer.clip_norm above "
+            f"training diverged, {error}; {good}. Use another --workdir with a lower optimizer.learning_rate (it is {optimizer.learning_rate:g}), optimizer.clip_norm above "
             f"0 (it is {optimizer.clip_norm:g}) or run.precision=float32."
         ) from error
     with goodput.spent("checkpoints"):
@@ -131,11 +134,15 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
 
 
 def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
-    """State and record of evaluations, from the latest checkpoint or, without one, before step 1."""
+    """State and record of evaluations, from the latest checkpoint or, without one, before step 1.
+
+    Raises `InputError` if the checkpoint is of a later step than the run's last, or if one to be averaged was removed.
+    """
     restored = checkpoints.restore(run.program.like, run.program.shardings)
     if restored is None:
         return run.first_state(run.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}
-    (state, record), step = restored, int(restored[0].step)
+    state, record = restored
+    step = int(state.step)
     log.info("continuing from the checkpoint of step %d in %s", step, checkpoints.folder)
     steps, average = checkpoints.steps, run.config.evals.average
     lost = [other for other in average if other <= step and other not in steps]
@@ -144,21 +151,24 @@ def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, d
             f"{run.workdir} is at step {step} and keeps the checkpoints of steps {', '.join(map(str, steps))}, which do not go "
             f"with run.steps={run.program.steps} and evals.average={average}; raise --config.run.steps, or average kept or later steps."
         )
-    if record["best_step"] not in steps:  # a later one was better, and was removed since
+    if record["best_step"] not in steps:  # removed for a later and better one, to before which the run went back
         record |= {"best": None, "best_step": step}
     return state, record
 
 
 class CountedStep:
-    """A run's step, with few in flight; notes its operations, and its time as `steps`, or `compile` for a new shape of a batch.
+    """A run's step that keeps at most `STEPS_IN_FLIGHT` running, and adds its operations and its time to `goodput`: the first step
+    with batches of a shape as `compile`, others as `steps`.
 
-    `ahead` starts compiling in threads, one for each usual shape of a batch. A process that fails waits for its threads.
+    With `ahead`, threads start at once to compile the step for each usual shape of a batch. If the run fails, Python only exits when
+    they have finished.
     """
 
     def __init__(self, run: Run, goodput: Goodput, *, ahead: bool):
         self._step, self._teacher_params, self._goodput = run.program.train_step, run.teacher_params, goodput
-        self._flops, self._in_flight = dict[Any, float](), deque[Array](maxlen=STEPS_IN_FLIGHT)
-        self._compiling, self._compiled = dict[Any, Future](), dict[Any, Any]()
+        self._in_flight = deque[Array](maxlen=STEPS_IN_FLIGHT)
+        # By the shapes of a batch: operations, programs that threads compile, and those that they have compiled.
+        self._flops, self._compiling, self._compiled = dict[Any, float](), dict[Any, Future](), dict[Any, Any]()
         if ahead:
             shapes, first = run.batches.usual_shapes, run.batches.batch_at(0)
             threads = ThreadPoolExecutor(len(shapes), "compile")
@@ -181,7 +191,8 @@ class CountedStep:
             if shapes in self._compiling:
                 begun = time.monotonic()
                 self._compiled[shapes], seconds = self._compiling.pop(shapes).result()
-                slots, waited = " x ".join(map(str, batch.student.ids.shape)), time.monotonic() - begun
+                waited = time.monotonic() - begun
+                slots = " x ".join(map(str, batch.student.ids.shape))
                 say(
                     f"compiled the step for a batch of {slots} token slots in {seconds:.0f} s; training waited for {waited:.0f} s"
                 )
@@ -200,7 +211,8 @@ class CountedStep:
 
 
 def shaped(batch: Batch, shapes: Shapes, groups: int, batch_size: int) -> Batch:
-    """The shapes of a batch with the dtypes of `batch`, all `groups`, and other packed shapes: the student's, a live teacher's."""
+    """Shapes and dtypes of a whole batch whose tokens are packed into `shapes`, the student's and, if the teacher is live, the
+    teacher's; `batch` is any batch of the run, perhaps only one process's part."""
 
     def tokens(like: Tokens | None, shape: Shape) -> Any:
         slots = (groups, shape.rows, shape.length)
