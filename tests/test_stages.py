@@ -78,6 +78,9 @@ def test_a_stage_that_others_were_made_of_is_not_trained_again(folder, finished,
         f"stage 1: it is to be trained, but stage2 in {workdir} began from the student that this would replace" in line
     )
     assert (workdir / "stage1" / "export" / "model.safetensors").read_bytes() == before
+    shutil.rmtree(workdir / "stage1")  # nor is another student exported in its place, untrained
+    line = program.refused(main, [*arguments(folder, run__steps=0), f"--workdir={workdir}"], capsys)
+    assert "stage 1: it is to be trained, but stage2" in line and not (workdir / "stage1").exists()
 
 
 @pytest.mark.parametrize(

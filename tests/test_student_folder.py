@@ -110,5 +110,7 @@ def test_no_step_exports_the_student_as_it_is_made(tmp_path, capsys):
     for path, array in exported.params.items():
         np.testing.assert_array_equal(array, teacher.params[path.replace("layers/0", "layers/1")])
     assert exported.definition.architecture.layers == 1 and "export (reloaded and compared)" in capsys.readouterr().out
+    main.main([*arguments, f"--workdir={tmp_path / 'w'}"])
+    assert f"{tmp_path / 'w'} is finished: {tmp_path / 'w' / 'export'}\n" in capsys.readouterr().out
     (tmp_path / "w" / "checkpoints").mkdir()
     assert "has checkpoints; give another" in refused(main, [*arguments, f"--workdir={tmp_path / 'w'}"], capsys)

@@ -11,6 +11,7 @@ from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.training.build import context_of, make_student
+from jaxdistill.training.stages import summarise
 
 import encoder_cases as cases
 import program
@@ -89,6 +90,22 @@ def test_every_cycle_of_simcse_first_starts_from_the_same_bi_encoder():
     ]
     cycles = [[("cross", "bert-base-uncased", f"stage{n}"), ("bi", "stage1", f"stage{n + 1}")] for n in (1, 3, 5)]
     assert chain == [("", "bert-base-uncased", ""), *sum(cycles, [])]
+
+
+def test_stages_without_a_dev_score_end_with_the_last_encoder_of_each_form(tmp_path, capsys):
+    """As with `evals.best=last` and no dev set."""
+    stages = stages_of("paper")
+    scores = {"student before": {}, "student after": {}}
+    results = json.dumps({"best_metric": "", "scores": scores, "no_gain": "", "paper": None})
+    for number in range(1, len(stages) + 1):
+        export = tmp_path / f"stage{number}" / "export"
+        export.mkdir(parents=True)
+        (export / "made_by").write_text(f"stage {number}")
+        (export.parent / "results.json").write_text(results)
+    summarise(stages, tmp_path)
+    assert "best bi-encoder: stage 6, the last, as none has a dev score" in capsys.readouterr().out
+    made_by = [(tmp_path / f"best-{form}" / "made_by").read_text() for form in ("bi", "cross")]
+    assert made_by == ["stage 6", "stage 5"]
 
 
 @pytest.mark.parametrize("count", [1, 3])

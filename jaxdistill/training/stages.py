@@ -60,24 +60,27 @@ def run_stages(
 
     def facts() -> dict[str, Any]:
         """What must be the same in all processes at the start, by name."""
-        options = flat_stages(stages).items()
-        return {name: value for name, value in options if not name.endswith("data.cache_folder")} | {
+        data = data_folder()
+        options = {name: value for name, value in flat_stages(stages).items() if not name.endswith("data.cache_folder")}
+        return options | {
             "jaxdistill": source_digest()[:12],
             "jax": jax.__version__,
             "--dry_run": dry_run,
-            "JAXDISTILL_DATA": sts.digest(data)[:12] if (data := data_folder()) else None,
+            "JAXDISTILL_DATA": sts.digest(data)[:12] if data else None,
             "--workdir": str(workdir if is_remote(workdir) else pathlib.Path(workdir).absolute()),
         }
 
     with processes.connected(facts), workdirs.opened(workdir, dry_run=dry_run) as files:
         if not processes.is_first():
             logging.getLogger("jaxdistill").setLevel(logging.WARNING)
-        run, folder, count = partial(run_training, command=command, callbacks=callbacks), files.folder, len(stages)
+        run = partial(run_training, dry_run=dry_run, command=command, callbacks=callbacks)
+        folder, count = files.folder, len(stages)
         if count == 1:
             if files.checkpoints.is_dir() or not is_finished(folder, stages[0]):
-                run(stages[0], files, dry_run=dry_run)
+                run(stages[0], files)
             else:
-                say(f"{folder} is finished: {folder / workdirs.EXPORT}; a sweep removed its checkpoints")
+                why = "; a sweep removed its checkpoints" if stages[0].run.steps else ""
+                say(f"{folder} is finished: {folder / workdirs.EXPORT}{why}")
             return
         with processes.agreed() as agreed:
             folders = workdirs.stage_folders(folder, count)
@@ -91,7 +94,7 @@ def run_stages(
                     say(f"stage {number} of {count} is finished: {folders[number - 1] / workdirs.EXPORT}")
                     continue
                 say(f"stage {number} of {count}: {objective_title(stage)} in {folders[number - 1]}")
-                run(stage, files.stage(number), dry_run=dry_run)
+                run(stage, files.stage(number))
                 if dry_run:
                     return  # the next stage's student does not exist yet
                 files.share()
@@ -100,15 +103,14 @@ def run_stages(
 
 
 def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], finished: Sequence[bool]) -> None:
-    """Raises `InputError` if a finished stage was trained on another text, or if an unfinished stage cannot be trained.
+    """Raises `InputError` if a finished stage was trained on another text, or if an unfinished one must or can not be trained.
 
-    Otherwise a later stage that lacks a column or a dev set would end the run hours after its start.
+    An unfinished stage must not be trained if later ones began from its student. It is checked before the first stage runs, so that
+    a missing column or dev set of a later one does not end the run hours after its start.
     """
     for number, (stage, folder, done) in enumerate(zip(stages, folders, finished, strict=True), start=1):
         with of_stage(number, stages):
             specs = split_specs(stage.data.text)
-            if stage.run.steps == 0:
-                continue
             if done:
                 before = workdirs.read_note(folder / workdirs.INPUTS).get(workdirs.TEXT_FILES)
                 if before and before != content_digest(specs):
@@ -122,9 +124,12 @@ def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], fini
                     f"it is to be trained, but {', '.join(later)} in {folder.parent} began from the student that this would replace; remove "
                     f"{' and '.join(later)} to train all again, give the same options as before, or another --workdir."
                 )
+            if stage.run.steps == 0:  # an untrained student needs no text
+                continue
             checked_setup(stage)
             check_inputs(stage)
             for portion in text_portions(stage.data):
+                # The first file's columns stand for those of all: reading them may copy the file into the cache.
                 next(tables(specs[portion.source], portion.columns, cache=stage.data.cache_folder), None)
             dev_tasks(stage)
             agreement_pairs(stage)
@@ -139,7 +144,8 @@ def run_training(
     """
     is_first, workdir = processes.is_first(), files.folder
     if config.run.steps == 0:
-        return export_untrained(config, files, dry_run=dry_run, command=command)
+        export_untrained(config, files, dry_run=dry_run, command=command)
+        return
     with processes.agreed() as facts:
         plugins.use(config.run.plugins)
         before = workdirs.claim_workdir(workdir, config, write=False)
@@ -149,7 +155,7 @@ def run_training(
         contents = digests(run)
         # The student is left out: a resumed run reads it from the workdir.
         inputs = {name: digest for name, digest in contents.items() if name != "content of student.model"}
-        if not any(map(is_hub, split_specs(config.data.text))) and run.store.source_digest:
+        if not any(map(is_hub, split_specs(config.data.text))):
             inputs[workdirs.TEXT_FILES] = run.store.source_digest
         inputs |= {workdirs.LENGTH: str(run.store.max_length), workdirs.DEV_SCORE: run.dev.best or "none"}
         workdirs.refuse_other_inputs(workdir, inputs)
@@ -198,19 +204,22 @@ def export_untrained(config: Config, files: Workdir, *, dry_run: bool, command: 
         f"student: {student.source}: {student.parameter_count:,} parameters, width {student.definition.embedding_width}"
     )
     if not dry_run and processes.is_first():
-        with files.held(), contextlib.ExitStack() as stack:
+        with files.held():
             workdirs.claim_workdir(workdir, config, write=True)
-            stack.enter_context(logged(workdir, command))
-            facts = student_facts(config, workdir, student, teachers, command)
-            folder = export(
-                config.student.exported(student), workdir / workdirs.EXPORT, facts=facts, to=config.run.export_to
-            )
-            scores = {"student before": {}, "student after": {}}
-            results = {
-                "command": command, "config": flat(config), "best_metric": "", "scores": scores, "no_gain": "", "paper": None,
-            }  # fmt: skip
-            write_atomic(workdir / workdirs.RESULTS, json.dumps(results, indent=2) + "\n")
-            say(f"export (reloaded and compared): {folder}")
+            with logged(workdir, command):
+                facts = student_facts(config, workdir, student, teachers, command)
+                exported = config.student.exported(student)
+                folder = export(exported, workdir / workdirs.EXPORT, facts=facts, to=config.run.export_to)
+                results = {
+                    "command": command,
+                    "config": flat(config),
+                    "best_metric": "",
+                    "scores": {"student before": {}, "student after": {}},
+                    "no_gain": "",
+                    "paper": None,
+                }
+                write_atomic(workdir / workdirs.RESULTS, json.dumps(results, indent=2) + "\n")
+                say(f"export (reloaded and compared): {folder}")
     processes.wait("the untrained student is exported")
 
 
@@ -220,7 +229,7 @@ def digests(run: Run) -> dict[str, str]:
     files: dict[str, Sequence[str]] = {
         f"evals.{name}": split_specs(getattr(evals, name)) for name in ("pairs", "agreement", "entities")
     }
-    files["evals.retrieval"] = [str(path) for files in retrieval_files(evals) for path in files.paths]
+    files["evals.retrieval"] = [str(path) for one_set in retrieval_files(evals) for path in one_set.paths]
     files |= config.teacher.files
     contents = {name: content_digest(specs) for name, specs in files.items() if specs}
     contents |= {f"{name}.model": model.digest() for name, model in run.named_teachers.items()}
@@ -234,7 +243,8 @@ def digests(run: Run) -> dict[str, str]:
 
 
 def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
-    """Prints a table of all stages, and copies the best export of each group of `rivals` to `best-GROUP` in the workdir."""
+    """Prints a table of all stages, and copies the best export of each group of `rivals` to `best-GROUP` in the workdir; of stages
+    without a dev score, the last."""
     rows = []
     for number, stage in enumerate(stages, start=1):
         results = workdirs.read_note(workdirs.stage_folder(workdir, number) / workdirs.RESULTS)
@@ -251,11 +261,14 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
         if row["no_gain"]:
             say(f"stage {row['number']}: {row['no_gain']}")
     for name, numbers in rivals(stages).items():
-        best = max((row for row in rows if row["number"] in numbers), key=lambda row: row["after"])
-        export, folder = workdirs.stage_folder(workdir, best["number"]) / workdirs.EXPORT, workdir / f"best-{name}"
-        with replacing(folder, workdirs.read_note(export / MARK)) as new:
-            shutil.copytree(export, new)
-        score = f"{100 * best['after']:.2f} {best['metric']}"
+        group = [rows[number - 1] for number in numbers]
+        scored = [row for row in group if row["after"] is not None]
+        best = max(scored, key=lambda row: row["after"]) if scored else group[-1]
+        best_export = workdirs.stage_folder(workdir, best["number"]) / workdirs.EXPORT
+        folder = workdir / f"best-{name}"
+        with replacing(folder, workdirs.read_note(best_export / MARK)) as new:
+            shutil.copytree(best_export, new)
+        score = f"{100 * best['after']:.2f} {best['metric']}" if scored else "the last, as none has a dev score"
         say(f"best {best['form']}-encoder: stage {best['number']}, {score}: {folder}")
 
 
