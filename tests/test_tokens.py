@@ -8,7 +8,9 @@ import pytest
 
 from jaxdistill.core import InputError
 from jaxdistill.data import tokens
+from jaxdistill.data.views import parse_view, viewed
 
+from tiny_models import tiny_tokenizer
 from tiny_text import SENTENCES, bare, byte_level, made_up, sentence_piece, store_of, untrimmed, word_piece
 
 KINDS = {"word_piece": word_piece, "byte_level": byte_level, "sentence_piece": sentence_piece, "untrimmed": untrimmed}
@@ -65,6 +67,16 @@ def test_empty_sentences_are_left_out_and_counted(tmp_path):
     assert list(store.texts()) == ["the cat", "the"]
     assert store.input_row.tolist() == [1, 4] and store.input_rows == 6
     assert "4 with an empty sentence" in "\n".join(store.report())
+
+
+def test_a_sentence_without_tokens_may_be_the_first_of_pairs(tmp_path):
+    lines = ["text\tsecond", "\u200b\tcat", "the cat\train"]  # BERT's normaliser drops a zero-width space
+    tokenizer = tiny_tokenizer(tmp_path / "tokenizer")
+    store = store_of(tmp_path, lines, name="text.tsv", tokenizer=tokenizer, columns=("text", "second"))
+    pairs = viewed(parse_view("pair", store.columns), store, np.arange(2), lambda: np.zeros((2, 1)))
+    encodings = bare(tokenizer).encode_batch([("\u200b", "cat"), ("the cat", "rain")])
+    assert pairs.ids.tolist() == sum([encoding.ids for encoding in encodings], [])
+    assert pairs.firsts is not None and pairs.firsts.tolist() == [2, 4]
 
 
 def test_dedupe_keeps_the_first_of_equal_sentences(tmp_path):

@@ -4,8 +4,13 @@ A text is tokenised in shards of `SHARD_ROWS` rows by `Dataset.map`, each with a
 repeats missing shards only. Duplicates and excluded rows are left out by hashes of their text. What remains becomes a store: one
 folder of memory-mapped arrays, named by the digest of everything that determines it. The shards are then removed.
 
-`input_row` and `keys` have one entry per row, as do each column's `words` and `tokens` (see `Counts`). `ids` and `marks` have one per
-token, `text` one per byte; `ids.starts` and `text.starts` say where each sentence begins, with a last entry for the end.
+Files of a store, where `N` is the index of a column:
+
+    input_row, keys                one entry per row
+    N.words, N.tokens              one per row, see `Counts`
+    N.ids, N.marks                 one per token; marks are those of `words.py`
+    N.text                         one per byte
+    N.ids.starts, N.text.starts    where each sentence begins, and a last entry for the end
 """
 
 import hashlib
@@ -49,7 +54,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 FORMAT = 3
-"""Version of the rule which rows a text has, part of every digest; bump to invalidate everything stored for a text."""
+"""Version of the rules that decide which rows a text has, part of every digest; bump to invalidate everything stored for a text."""
 LAYOUT = 6
 """Version of the store's files and tokens, part of the store's digest only; bump to tokenise again."""
 SHARD_ROWS = 1 << 16
@@ -125,7 +130,7 @@ class TokenStore:
         self.input_row: Integer[np.ndarray, " rows"] = self._arrays["input_row"]
         """Index of each row in the sources, and therefore in the user's own vectors."""
 
-    def _of(self, column: str, kind: str) -> np.ndarray:
+    def _array(self, column: str, kind: str) -> np.ndarray:
         if column not in self.columns:
             raise InputError(
                 f"the text has no column {column!r}; it has {', '.join(self.columns)}. Set --config.data.columns."
@@ -134,12 +139,12 @@ class TokenStore:
 
     def lengths(self, column: str) -> Integer[np.ndarray, " rows"]:
         """Number of tokens of each sentence."""
-        return np.diff(self._of(column, "ids.starts"))
+        return np.diff(self._array(column, "ids.starts"))
 
     def counts_of(self, column: str, rows: Integer[np.ndarray, " b"]) -> Counts:
         """Word and token counts of some sentences."""
-        starts = self._of(column, "ids.starts")
-        words, tokens = (self._of(column, kind)[rows].astype(np.int64) for kind in ("words", "tokens"))
+        starts = self._array(column, "ids.starts")
+        words, tokens = (self._array(column, kind)[rows].astype(np.int64) for kind in ("words", "tokens"))
         return Counts(starts[rows + 1] - starts[rows], words, tokens)
 
     def longest(self, column: str) -> int:
@@ -160,12 +165,12 @@ class TokenStore:
 
     def gather(self, column: str, rows: Integer[np.ndarray, " b"]) -> Gathered:
         """Ids and words of many sentences at once."""
-        starts = self._of(column, "ids.starts")
+        starts = self._array(column, "ids.starts")
         begins = starts[rows]
         lengths = starts[rows + 1] - begins
         before = np.cumsum(lengths) - lengths
         positions = np.repeat(begins - before, lengths) + np.arange(lengths.sum())
-        ids, marks = self._of(column, "ids")[positions], self._of(column, "marks")[positions]
+        ids, marks = self._array(column, "ids")[positions], self._array(column, "marks")[positions]
         # Words are counted over all sentences at once; subtracting the count before each sentence restarts them at 0.
         count = np.cumsum(marks == STARTS)
         words_before = np.concatenate([[0], count])[before]
@@ -174,12 +179,12 @@ class TokenStore:
 
     def text(self, column: str, row: int) -> str:
         """The raw sentence, without surrounding white space."""
-        begin, end = self._of(column, "text.starts")[[row, row + 1]]
-        return self._of(column, "text")[begin:end].tobytes().decode()
+        begin, end = self._array(column, "text.starts")[[row, row + 1]]
+        return self._array(column, "text")[begin:end].tobytes().decode()
 
     def texts(self, column: str = TEXT, prompts: Mapping[str, str] | None = None) -> "Texts":
         """All sentences of a column as a lazy sequence; `prompts` maps roles to prompts to prepend."""
-        self._of(column, "ids.starts")
+        self._array(column, "ids.starts")
         return Texts(self, column, prompts)
 
     def roles(self, column: str, rows: Sequence[int] | Integer[np.ndarray, " n"]) -> list[str]:
@@ -200,8 +205,10 @@ class TokenStore:
     def pair_template(self) -> PairTemplate:
         """Special tokens that the tokenizer puts around the two sentences of a pair."""
         self._tokenizer.no_truncation()
-        # Which special tokens a pair gets does not depend on its sentences, so any two will do.
-        encoding = self._tokenizer.encode(self.text(TEXT, 0), self.text(TEXT, 0))
+        # Which special tokens a pair gets does not depend on its sentences, so any with a token will do; a row may have none,
+        # such as one of invisible characters.
+        text = self.text(TEXT, int(np.argmax(self._array(TEXT, "tokens") > 0)))
+        encoding = self._tokenizer.encode(text, text)
         ids, types = np.asarray(encoding.ids, np.int64), np.asarray(encoding.type_ids)
         # The sentence, 0 or 1, of each token; -1 for special tokens.
         sentence_of = np.array([-1 if sequence is None else sequence for sequence in encoding.sequence_ids])
@@ -283,7 +290,8 @@ def build_store(
 
     Rows with an empty column are dropped and counted, like excluded ones. The store keeps the order of the text.
     """
-    columns, tokenizer, cache = columns_of(columns), bare(tokenizer), str(cache_folder)
+    columns, cache = columns_of(columns), str(cache_folder)
+    tokenizer = bare(tokenizer)
     tokenizer.enable_truncation(max_length)
     roles = roles or (dict.fromkeys(columns, ""),) * len(specs)
     prompts = {role: prompts[role] for role in sorted({role for source in roles for role in source.values()})}
@@ -438,8 +446,8 @@ class _Builder(NamedTuple):
 
         # Only `is_excluded`, `selected` and, with `dedupe`, the keys have an entry per row in memory; the rest goes shard by shard.
         unwanted = [] if excluded is None else excluded
-        of_shards = [np.isin(shard["exclude_keys"].to_numpy(), unwanted) for shard in _opened(shards)]
-        is_excluded = np.concatenate([np.zeros(0, bool), *of_shards])
+        is_excluded_of_shards = [np.isin(shard["exclude_keys"].to_numpy(), unwanted) for shard in _opened(shards)]
+        is_excluded = np.concatenate([np.zeros(0, bool), *is_excluded_of_shards])
         selected = ~is_excluded
         if dedupe and len(selected):
             keys = np.concatenate([shard["repeat_keys"].to_numpy() for shard in _opened(shards)])
@@ -459,17 +467,19 @@ class _Builder(NamedTuple):
         for index in range(len(self.columns)):
             append(f"{index}.ids.starts", np.zeros(1, np.int64))
             append(f"{index}.text.starts", np.zeros(1, np.int64))
+        # Sum and maximum of the shards' arrays by name; of lists, those of their lengths.
         totals, longest = Counter[str](), Counter[str]()
-        ends = np.cumsum(portion_rows)
-        per_portion, begin, filled_rows, excluded_rows = np.zeros(len(ends), np.int64), 0, 0, 0
+        portion_ends = np.cumsum(portion_rows)
+        kept_of_portions = np.zeros(len(portion_ends), np.int64)
+        begin = filled_rows = excluded_rows = 0
         for shard in _opened(shards):
             part = slice(begin, begin + len(shard))
             begin = part.stop
             input_row = shard["input_row"].to_numpy()
             filled_rows += len(np.unique(input_row))  # counts rows, not their chunks, which are all in one shard
             excluded_rows += len(np.unique(input_row[is_excluded[part]]))
-            portion = np.searchsorted(ends, input_row[selected[part]], side="right")
-            per_portion += np.bincount(portion, minlength=len(ends))
+            portion = np.searchsorted(portion_ends, input_row[selected[part]], side="right")
+            kept_of_portions += np.bincount(portion, minlength=len(portion_ends))
             table = shard.filter(pyarrow.array(selected[part]))
             for name in table.column_names:
                 values: Any = table[name].combine_chunks()
@@ -485,11 +495,12 @@ class _Builder(NamedTuple):
                 totals[name] += int(values.sum())
                 longest[name] = max(longest[name], int(values.max(initial=0)))
 
-        columns, of_columns, rows = {}, [], int(selected.sum())
+        rows = int(selected.sum())
+        columns, column_lines = {}, []
         for index, name in enumerate(self.columns):
             counts = {kind: totals[f"{index}.{kind}"] for kind in ("ids", "truncated", *Unknown._fields)}
             columns[name] = counts | {"longest": longest[f"{index}.ids"]}
-            of_columns.append(
+            column_lines.append(
                 f"column {name}: {counts['ids']:,} tokens, {counts['ids'] / rows:.1f} per sentence, "
                 f"{counts['truncated'] / rows:.2%} of sentences truncated at {self.max_length} tokens"
             )
@@ -500,27 +511,27 @@ class _Builder(NamedTuple):
         }
         report = [f"text: {rows:,} rows of {len(self.specs)} source{'s' * (len(self.specs) != 1)}"]
         if any(left_out.values()) or excluded is not None:
-            counts = ", ".join(f"{count:,} {what}" for what, count in left_out.items() if count)
-            report.append(f"left out: {counts or 'nothing, no row is in data.exclude'}")
+            numbers = ", ".join(f"{count:,} {what}" for what, count in left_out.items() if count)
+            report.append(f"left out: {numbers or 'nothing, no row is in data.exclude'}")
         sources = [portion.source for portion in self.portions]
         pads = map(self.tokenizer.token_to_id, ("[PAD]", "<pad>"))
         return {
             "rows": rows,
-            "input_rows": int(ends[-1]),
-            "source_rows": np.bincount(sources, per_portion, len(self.specs)).astype(int).tolist(),
-            "portion_rows": per_portion.tolist(),
+            "input_rows": int(portion_ends[-1]),
+            "source_rows": np.bincount(sources, kept_of_portions, len(self.specs)).astype(int).tolist(),
+            "portion_rows": kept_of_portions.tolist(),
             "roles": [dict(zip(self.columns, portion.roles, strict=True)) for portion in self.portions],
             "columns": columns,
             "prompts": self.prompts,
             "max_length": self.max_length,
             "pad_id": next((pad for pad in pads if pad is not None), 0),
             "arrays": dtypes,
-            "report": [*report, *of_columns],
+            "report": [*report, *column_lines],
         }
 
 
 def _opened(folder: Path) -> Iterator["pyarrow.Table"]:
-    """Yields shards with rows, one at a time: pages of a mapped file count as the process's memory once read."""
+    """Yields the shards that have rows, one at a time, because the pages of a mapped file count as memory once they are read."""
     from datasets import Dataset
 
     for path in sorted(folder.glob("*.arrow")):
