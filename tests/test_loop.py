@@ -15,18 +15,18 @@ from jaxdistill.training.dev import SPREAD
 from program import tiny_arguments, write_text
 
 
-def noted(scores, *, is_last):
+def noted(scores, *, exports_last):
     """Best step, evaluations since and scores of the best step after each of these scores."""
     record = {"best": None, "since_best": 0}
     for step, score in enumerate(scores):
-        dev.note_score(record, step, {"dev": score, "step": step}, best="dev", is_last=is_last)
+        dev.note_score(record, step, {"dev": score, "step": step}, best="dev", exports_last=exports_last)
         yield record["best_step"], record["since_best"], record["scores"]["step"]
 
 
 def test_an_equal_score_is_the_best_but_no_progress_and_the_last_counts_where_asked():
-    found = list(noted((0.5, 0.5, 0.4, 0.5, 0.6, 0.6), is_last=False))
+    found = list(noted((0.5, 0.5, 0.4, 0.5, 0.6, 0.6), exports_last=False))
     assert found == [(0, 0, 0), (1, 1, 1), (1, 2, 1), (3, 3, 3), (4, 0, 4), (5, 1, 5)]
-    assert [step for step, _, _ in noted((0.5, 0.6, 0.4), is_last=True)] == [0, 1, 2]
+    assert [step for step, _, _ in noted((0.5, 0.6, 0.4), exports_last=True)] == [0, 1, 2]
 
 
 def test_a_run_that_ends_before_its_best_step_has_the_scores_of_its_own_last_step(tmp_path, monkeypatch):

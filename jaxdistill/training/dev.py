@@ -123,28 +123,33 @@ def dev_tasks(config: Config, *, named: bool = True, similarity: str = "cosine")
         with errors_of(f"dev set {sts.DEV_METRIC}"):
             add(sts.DEV_METRIC, pairs.pairs_spearman, sts.read_set("sts-b-dev", folder))
     if not tasks and not evals.agreement and not config.teacher.is_given:
-        chosen_metric({}, best)
+        chosen_metric({}, best)  # raises, unless `best` is `LAST`
     return tasks
 
 
 def agreement_pairs(config: Config) -> Sequence[Sequence[str]]:
     """The first and second sentences of `evals.agreement`; empty without it."""
+    if not config.evals.agreement:
+        return ()
     rows = read(split_specs(config.evals.agreement), cache=config.data.cache_folder)
-    sentences = [text for (text,) in rows if text.strip()]
-    return agreement.neighbouring_pairs(sentences) if config.evals.agreement else ()
+    return agreement.neighbouring_pairs([text for (text,) in rows if text.strip()])
 
 
 def chosen_metric(tasks: Mapping[str, Task], best: str = "") -> str:
-    """The named metric, or the first available one when none is named; higher is better. Empty for `LAST` without any."""
+    """The metric that chooses the best checkpoint, where higher is better: `best`, or the first task's if `best` is empty or `LAST`.
+
+    Empty for `LAST` without tasks. Otherwise raises `InputError` if it is not measured.
+    """
     measured = [name for metric, task in tasks.items() for name in getattr(task, "metrics", [metric])]
     if best in measured:
         return best
     if best == LAST or (tasks and not best):
         return next(iter(tasks), "")
-    problem = f"evals.best={best!r} is not measured in this run; measured: {', '.join([*measured, LAST])}."
     if best in NEEDED:
         problem = f"evals.best={best!r} needs your own data; give --config.evals.{NEEDED[best]}, or another --config.evals.best."
-    if not best:
+    elif best:
+        problem = f"evals.best={best!r} is not measured in this run; measured: {', '.join([*measured, LAST])}."
+    else:
         problem = (
             "no evaluation can choose the best checkpoint: give --config.evals.best=sts-b-dev/spearman (from JAXDISTILL_DATA "
             "or the hub) or last, --config.evals.pairs=FILE, --config.evals.retrieval=FOLDER, --config.evals.entities=FILE or "
@@ -178,17 +183,23 @@ def make_dev(config: Config, tasks: Mapping[str, Task], agreeing: Task | None) -
 def dev_agreement(
     config: Config, targets: "Targets", agreeing: Sequence[Sequence[str]], held_out: Integer[np.ndarray, " n"]
 ) -> Task | None:
-    """Agreement with the teacher on the pairs of a file (`agreeing`), or on held-out sentences, each paired with its neighbour
-    and a random one."""
+    """Agreement with the teacher on the pairs of a file (`agreeing`), or on held-out sentences: on pairs of the text if the teacher
+    scores pairs, else on each sentence with its nearest neighbour and with a random one. None without a teacher, or if too few are
+    held out."""
     if agreeing:
         assert targets.embed is not None  # `check_dev` has found a teacher
         return agreement.agreement_task(targets.embed, *agreeing)
     if len(held_out) < MIN_HELD_OUT or (targets.embed is None and not targets.arrays):
         return None
-    if targets.views == (LABELS,):
-        (first, roles), (second, others) = (targets.sentences(column, held_out) for column in targets.scored[:2])
-        scores = targets.rows(held_out)[:, 0]
-        return agreement.AgreementTask(first=tuple(first), second=tuple(second), teacher=scores, roles=(roles, others))
+    if targets.views == (LABELS,):  # the targets are scores of pairs
+        first, first_roles = targets.sentences(targets.scored[0], held_out)
+        second, second_roles = targets.sentences(targets.scored[1], held_out)
+        return agreement.AgreementTask(
+            first=tuple(first),
+            second=tuple(second),
+            teacher=targets.rows(held_out)[:, 0],
+            roles=(first_roles, second_roles),
+        )
     texts, roles = targets.sentences(targets.column, held_out)
     vectors = dict(zip(texts, targets.rows(held_out), strict=True))
     return agreement.held_out_task(vectors, seed=config.run.seed, roles=dict(zip(texts, roles, strict=True)))
@@ -226,6 +237,7 @@ class Evaluator:
 
     def __init__(self, run: "Run", embedder: Embedder, record: dict[str, Any]):
         self.dev, self.evals, self.embedder, self.record = run.dev, run.config.evals, embedder, record
+        self.exports_last = run.exports_last
         epochs = self.evals.patience_epochs * run.batches.steps_per_epoch
         counts = self.evals.patience, math.ceil(round(epochs / self.evals.every, 6))
         self.patience = min(filter(None, counts), default=0)
@@ -239,7 +251,7 @@ class Evaluator:
         Raises:
           Diverged: a score cannot be computed or is not finite, or the vectors collapse and `evals.collapse` is `stop`.
         """
-        record, spread, is_last = self.record, dict[str, float](), self.evals.best == LAST
+        record = self.record
         try:
             scores = self.dev.scores(self.embedder.as_embed(params))
         except InputError as error:
@@ -248,26 +260,29 @@ class Evaluator:
             raise Diverged(f"at step {step}: {str(error).rstrip('.')}") from error
         if wrong := [f"{name} is {score}" for name, score in scores.items() if not math.isfinite(score)]:
             raise Diverged(f"at step {step}: {wrong[0]}")  # no later score could beat it
-        if self.sample:
-            spread = measured_spread(partial(self.embedder.encode, params=params, prompt=""), self.sample)
-            highest = record.get("widest", {})
-            fallen = [name for name in (SPREAD, RANK) if spread[name] < SHARE * highest.get(name, 0.0)]
-            if fallen:
-                falls = [f"{name} fell from {highest[name]:.3g} to {spread[name]:.3g}" for name in fallen]
-                collapse = f"the student's vectors collapse: {' and '.join(falls)}"
-                if self.evals.collapse == "stop":
-                    raise Diverged(f"at step {step}: {collapse}")
-                log.warning("step %d: %s; evals.collapse=stop ends such a run", step, collapse)
-            record["widest"] = {name: max(spread[name], highest.get(name, 0.0)) for name in (SPREAD, RANK)}
+        spread = self._watched_spread(step, params) if self.sample else {}
         record["evaluated"] = step
         if step == 0:
             record["before"] = scores
         if step or self.evals.untrained:
-            note_score(record, step, scores, best=self.dev.best, is_last=is_last)
-        is_best = not is_last and record["best"] is not None and record["best_step"] == step
+            note_score(record, step, scores, best=self.dev.best, exports_last=self.exports_last)
+        is_best = not self.exports_last and record["best"] is not None and record["best_step"] == step
         shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()) or "no dev set"
         say(f"step {step:,}: {shown}{' (best)' if is_best else ''}")
         return scores | spread
+
+    def _watched_spread(self, step: int, params: Params) -> dict[str, float]:
+        """The spread of the sample's vectors; warns, or raises `Diverged`, if it has fallen far below the run's widest."""
+        spread = measured_spread(partial(self.embedder.encode, params=params, prompt=""), self.sample)
+        widest = self.record.get("widest", {})
+        if fallen := [name for name in (SPREAD, RANK) if spread[name] < SHARE * widest.get(name, 0.0)]:
+            falls = [f"{name} fell from {widest[name]:.3g} to {spread[name]:.3g}" for name in fallen]
+            collapse = f"the student's vectors collapse: {' and '.join(falls)}"
+            if self.evals.collapse == "stop":
+                raise Diverged(f"at step {step}: {collapse}")
+            log.warning("step %d: %s; evals.collapse=stop ends such a run", step, collapse)
+        self.record["widest"] = {name: max(spread[name], widest.get(name, 0.0)) for name in (SPREAD, RANK)}
+        return spread
 
     def reason_to_stop(self) -> str:
         """Why the training should stop early; empty: it should not."""
@@ -276,19 +291,20 @@ class Evaluator:
         return f"{self.record['since_best']} evaluations without a better {self.dev.best}"
 
 
-def note_score(record: dict[str, Any], step: int, scores: dict[str, float], *, best: str, is_last: bool) -> None:
+def note_score(record: dict[str, Any], step: int, scores: dict[str, float], *, best: str, exports_last: bool) -> None:
     """Updates the record: the best score so far by the metric `best`, its step, and the count of evaluations without a higher one.
-    With `is_last`, the latest scores always count as the best."""
-    score, highest = scores.get(best, 0.0), record["best"]  # the metric may be missing only if `is_last`
+    With `exports_last`, the latest scores always count as the best."""
+    score, highest = scores.get(best, 0.0), record["best"]  # the metric may be missing only if `exports_last`
     record["since_best"] = 0 if highest is None or score > highest else record["since_best"] + 1
-    if is_last or highest is None or score >= highest:  # at equal scores the later one, trained for longer
+    if exports_last or highest is None or score >= highest:  # at equal scores the later one, trained for longer
         record |= {"best": score, "best_step": step, "scores": scores}
 
 
 def sample_of(store: TokenStore) -> list[str]:
     """At most `SAMPLE` distinct, evenly spaced sentences of the text's first column, with the student's prompts; empty if
     fewer than 8 are distinct."""
-    rows, column = np.linspace(0, store.rows - 1, min(SAMPLE, store.rows)).astype(int), store.columns[0]
+    column = store.columns[0]
+    rows = np.linspace(0, store.rows - 1, min(SAMPLE, store.rows)).astype(int)
     numbered = zip(store.roles(column, rows), rows, strict=True)
     distinct = list(dict.fromkeys(store.prompts[role] + store.text(column, int(row)) for role, row in numbered))
     return distinct if len(distinct) >= 8 else []
@@ -304,8 +320,11 @@ def measured_spread(embed: Embed, sentences: Sequence[str]) -> dict[str, float]:
     if len(vectors) < 2:
         return {SPREAD: 0.0, "vectors/uniformity": 0.0, RANK: 0.0}
     cosines = pairwise_cosines(vectors)
-    uniform, rank = uniformity(cosines, power=2), effective_rank(vectors)
-    return {SPREAD: float(np.std(cosines)), "vectors/uniformity": uniform, RANK: rank}
+    return {
+        SPREAD: float(np.std(cosines)),
+        "vectors/uniformity": uniformity(cosines, power=2),
+        RANK: effective_rank(vectors),
+    }
 
 
 def effective_rank(vectors: Float[np.ndarray, "n e"]) -> float:

@@ -18,7 +18,7 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import write_atomic
 from jaxdistill.core.paths import cache_folder, public_name, without_folders
 from jaxdistill.core.runtime import versions
-from jaxdistill.data.text import split_specs
+from jaxdistill.data.text import TEXT, split_specs
 from jaxdistill.evals import sts
 from jaxdistill.evals.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
 from jaxdistill.evals.papers import Cited
@@ -59,15 +59,16 @@ def outcome_of(
     run: Run, workdir: Workdir, record: Mapping[str, Any], *, seconds: float, spent: Mapping[str, float]
 ) -> Outcome:
     """The student that a finished training ends with, and its scores; `record` is that of `Evaluator`."""
-    averaged, best_step, scores = sorted(set(run.config.evals.average)), record["best_step"], record["scores"]
+    averaged = sorted(set(run.config.evals.average))
+    best_step, scores = record["best_step"], record["scores"]
     checkpoints = Checkpoints(workdir, read_only=True)
 
-    def student_at(step: int) -> dict[str, np.ndarray]:
+    def params_at(step: int) -> dict[str, np.ndarray]:
         restored = checkpoints.restore(run.program.like, run.program.shardings, step=step)
         assert restored is not None  # a missing step is an error
         return {path: meshes.on_host(array) for path, array in restored[0].evaluated.items()}
 
-    params = mean_params(map(student_at, averaged or [best_step]))
+    params = mean_params(map(params_at, averaged or [best_step]))
     student = run.config.student.evaluated(run.student.with_params(params))
     last_step = checkpoints.steps[-1]
     checkpoints.close()
@@ -83,10 +84,11 @@ def speed_of(run: Run, name: str, model: SentenceModel) -> float:
     say(f"{name}: measuring the speed")
     length = min(one.max_length for one in (*run.teachers, run.student))
     embedder = sharded_embedder(model.with_length(length), run.config.run, mesh=run.mesh)
-    sentences = run.store.texts("text")[:READ_SENTENCES]
-    encode = partial(embedder.encode, role=run.store.roles("text", range(len(sentences))))
+    sentences = run.store.texts(TEXT)[:READ_SENTENCES]
     if model.definition.reads_pairs:
         encode = partial(embedder.score, second=run.store.texts(SECOND)[:READ_SENTENCES])
+    else:
+        encode = partial(embedder.encode, role=run.store.roles(TEXT, range(len(sentences))))
     bar = f"{name}, speed" if processes.is_first() else False
     encode(sentences, show_progress_bar=bar)  # compiles
     begun = time.monotonic()
@@ -123,14 +125,14 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
         return
     dev = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
     scores = {name: dev[name] | on_sts[name].get("scores", {}) for name in models}
-    checkpoint, warning = exported(run, outcome), no_gain(run, outcome)
+    checkpoint, warning = checkpoint_in_words(run, outcome), no_gain(run, outcome)
     facts = facts_of(run, outcome, scores, command)
     write_facts(workdir, facts)
     say("writing the export; reloading and comparing it")
     folder = export(config.student.exported(outcome.student), workdir / EXPORT, facts=facts, to=config.run.export_to)
     title = f"{objective_title(config)}: student {facts.student.removeprefix('package:')} ({facts.name})"
     plot = training_plot(workdir / METRICS, workdir / "training.png", title=title)
-    entries, cited, page = [], {}, workdir / "report.html"
+    entries, cited = [], {}
     for name, model in models.items():
         size = 4 * model.parameter_count if name == "teacher" else weights_bytes(folder)
         costs = {"parameters": model.parameter_count, "size_bytes": size, "sentences_per_s": speeds[name]}
@@ -152,7 +154,8 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
         say(line)
     made = {"Command": facts.command, "Text": facts.data, "Objective": facts.objective, "Student": facts.student}
     made |= {"Checkpoint": checkpoint, "Versions": ", ".join(map(" ".join, versions().items()))}
-    sections, teacher = {"How it was made": made | cited}, "teacher" if "teacher" in models else ""
+    sections = {"How it was made": made | cited}
+    page, teacher = workdir / "report.html", "teacher" if "teacher" in models else ""
     write_page(page, entries, title=title, warning=warning, teacher=teacher, plot=plot, sections=sections)
     results = {
         "command": command,
@@ -196,8 +199,8 @@ def student_facts(
 def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
     """What the model card says of the training."""
     config, student, sections = run.config, run.student, nested(run.config)
-    several = sections.get("objectives", {})
-    options = {f"{name}.{key}": value for name, term in several.items() for key, value in term.items()}
+    terms = sections.get("objectives", {})
+    options = {f"{name}.{key}": value for name, term in terms.items() for key, value in term.items()}
     options |= {key: value for key, value in sections.get("objective", {}).items() if key != "kind"}
     if "queue_size" in options:
         options["queue_size"] = run.objective.queue_size  # a small text has a smaller one
@@ -221,8 +224,8 @@ def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], co
     )
 
 
-def exported(run: Run, outcome: Outcome) -> str:
-    """Names the checkpoints that the exported student comes from, in words."""
+def checkpoint_in_words(run: Run, outcome: Outcome) -> str:
+    """The checkpoints that the exported student comes from, as `the best checkpoint, step 600 by pairs/spearman`."""
     if outcome.averaged:
         return f"the mean of the checkpoints of steps {', '.join(map(str, outcome.averaged))}"
     if run.exports_last:
@@ -238,4 +241,4 @@ def no_gain(run: Run, outcome: Outcome) -> str:
     if not metric or outcome.scores[metric] > outcome.before[metric]:
         return ""
     before, after = hundredfold(outcome.before[metric]), hundredfold(outcome.scores[metric])
-    return f"NO GAIN: {metric} was {before} before training and is {after} after it; the export is {exported(run, outcome)}"
+    return f"NO GAIN: {metric} was {before} before training and is {after} after it; the export is {checkpoint_in_words(run, outcome)}"
