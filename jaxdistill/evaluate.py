@@ -24,9 +24,8 @@ Tasks, separated by commas:
   geometry       alignment, uniformity, anisotropy, edit distance, an out-of-domain example
   speed          sentences/s at batch 1 and 128, parameters, bytes
 
-Sets that the data folder lacks are skipped with a message. If an evaluation fails, a line says
-why, the others continue, and the program exits with status 2. Scores of the same model and files are cached, except speed.
-Cross-encoders and ensembles (`A+B`) score pairs directly and have no vectors for other tasks. --plugins=FILE adds evaluations.
+Sets that the data folder lacks are skipped with a message. If an evaluation fails, a line says why, the others continue, and the
+program exits with status 2. Scores of the same model and files are cached, except speed. Cross-encoders and ensembles (`A+B`) score pairs directly and have no vectors for other tasks. --plugins=FILE adds evaluations.
 
 --postprocess=whiten scores whitened vectors, fitted on the model's vectors of at most 100,000 distinct sentences of
 --postprocess_text, a source of text as for training. A file that is itself scored is refused.
@@ -81,7 +80,7 @@ TASK_OF = {
 """Maps options that name sets to the tasks that read them, which are the default tasks if the option is given."""
 LISTS = ("tasks", "bitext", "entities", "retrieval", "text", "postprocess_text", "dims", "plugins")
 OUTSIDE = ("model", "batch_size", "out")
-"""Arguments that are not among the noted inputs."""
+"""Arguments that are not noted as given: the models are noted by name, the others do not change scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +101,14 @@ class Candidate:
 
     @property
     def width(self) -> int:
-        """Width of its vectors; 0 if it has none of its own, or whitening changes it."""
+        """Width of its vectors; 0 for an ensemble or a cross-encoder, which have none, and for whitened ones, whose width only
+        the text determines."""
         has_none = len(self.members) != 1 or self.members[0].model.definition.reads_pairs or self.whitened_on
         return 0 if has_none else self.dims or self.members[0].width
 
     @cached_property
     def digest(self) -> str:
-        """Digest of everything that determines the scores."""
+        """Digest of everything in the candidate that determines scores."""
         digests = [member.model.digest() for member in self.members]
         digests += ["whiten", content_digest(self.whitened_on)] if self.whitened_on else []
         digests += [str(self.dims)] if self.dims else []
@@ -118,30 +118,30 @@ class Candidate:
     @cached_property
     def model(self) -> Model:
         """The candidate as the `Model` that evaluations use, with vectors of full width, on the devices of all processes."""
-        first, progress = self.members[0], sys.stderr.isatty() and processes.is_first()
-        is_ensemble = len(self.members) > 1
-        alone = ensemble(self.members, progress=progress) if is_ensemble else first.as_embed(progress=progress)
-        embed = over_processes(cast(Any, alone))
+        first, is_ensemble = self.members[0], len(self.members) > 1
+        progress = sys.stderr.isatty() and processes.is_first()
+        on_own_devices = ensemble(self.members, progress=progress) if is_ensemble else first.as_embed(progress=progress)
+        embed = over_processes(cast(Any, on_own_devices))
         model = Model(
             embed=embed,
-            timed=cast(Embed, alone),
+            timed=cast(Embed, on_own_devices),
             parameters=sum(member.model.parameter_count for member in self.members),
             size_bytes=sum(weights_bytes(locate(member.model.source)) for member in self.members),
             query=cast(Embed, embed),
             document=cast(Embed, embed),
         )
-        if isinstance(alone, Scorer) and not self.whitened_on:
+        if isinstance(on_own_devices, Scorer) and not self.whitened_on:
             return model  # it raises `InputError` when it is asked for vectors
         whitening = cache(lambda: geometry.whitening_on(embed, self.whitened_on))  # fitted on first use
 
-        def after(embed: Embed) -> Embed:
+        def processed(embed: Embed) -> Embed:
             return (lambda sentences: whitening()(np.asarray(embed(sentences)))) if self.whitened_on else embed
 
-        query, document = (EmbeddingCache(after(partial(cast(RoleEmbed, embed), role=role))) for role in ROLES)
+        query, document = (EmbeddingCache(processed(partial(cast(RoleEmbed, embed), role=role))) for role in ROLES)
         return replace(
             model,
-            embed=EmbeddingCache(after(embed)),
-            timed=after(partial(first.encode, batch_size=geometry.BATCH_SIZE)),
+            embed=EmbeddingCache(processed(embed)),
+            timed=processed(partial(first.encode, batch_size=geometry.BATCH_SIZE)),
             query=query,
             document=document,
             similarity="cosine" if self.whitened_on else first.model.definition.similarity,
@@ -253,9 +253,12 @@ def evaluate(
     models = [model] if isinstance(model, str | Path | Embedder) else list(model)
     inputs["model"] = [one.model.source if isinstance(one, Embedder) else os.path.expanduser(one) for one in models]
     loaded = {one.model.source: one.model for one in models if isinstance(one, Embedder)}
+    repeated = [name for name in loaded if inputs["model"].count(name) > 1]
     refuse([
         (loaded and (pooling or max_length or prompt),
          "pooling, max_length and prompt are of models given by name; give them to jaxdistill.load."),
+        (repeated, f"{', '.join(repeated)} is given more than once, but scores are named by model; evaluate one at a time."),
+        (postprocess and inputs["dims"], "dims truncates the model's own vectors, so it excludes postprocess."),
         (bool(postprocess) != bool(postprocess_text), "postprocess=whiten is fitted on postprocess_text=FILE; give both."),
         (postprocess and index_model, "postprocess fits a transform for each model, so it excludes index_model."),
     ])  # fmt: skip
@@ -266,9 +269,11 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
     """Scores the models that `inputs` name on the sets that they name, and writes the results."""
     cited = [papers.cited(reference, "paper") for reference in inputs["paper"]]
     path = local(out, "out")
-    is_folder = out.endswith("/") or path.is_dir()
-    file = (path / RESULTS if is_folder else path) if out and processes.is_first() else None
-    page = file.with_name(report.PAGE) if file and is_folder else None
+    file = page = None
+    if out and processes.is_first():
+        is_folder = out.endswith("/") or path.is_dir()
+        file = path / RESULTS if is_folder else path
+        page = path / report.PAGE if is_folder else None
     if file:
         with writing(file):  # checked before the evaluation, which takes minutes
             try_writing(file)
@@ -277,23 +282,23 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
         digests = {one.name: one.digest() for _, one in plan.sets}
         facts |= digests | {"absent": plan.absent}
     if file:
-        if there := next((path for path in (file, page) if path and path.exists()), None):
-            with foreign_errors(f"{there} is not of evaluate; move it, or give another out"):
+        if existing := next((path for path in (file, page) if path and path.exists()), None):
+            with foreign_errors(f"{existing} is not of evaluate; move it, or give another out"):
                 earlier = json.loads(file.read_bytes())
                 earlier = earlier["inputs"] | earlier["files"]
             refuse_changes(file, earlier, inputs | digests)
 
     used = {name for _, one in plan.sets for name in one.uses}
-    others = {name: load(inputs[name], is_index=name == "index_model") for name in used}
-    rows, scored_pairs, failed = _scored_models(plan, inputs, others, load)
+    references = {name: load(inputs[name], is_index=name == "index_model") for name in used}
+    rows, scored_pairs, failed = _scored_models(plan, inputs, references, load)
     measured = dict.fromkeys(name for row in rows for name in row["scores"])
     is_of_hub = any(not one.files and not one.is_repeatable for _, one in plan.sets)
-    index = [_reading(one.members[0].model) for name, one in others.items() if name == "index_model"]
+    index = references.get("index_model")
     content = {
         "protocol": {one.name: one.protocol for _, one in plan.sets},
         "seed": transfer.SEED,
         "data": inputs["data"] or ("Hugging Face hub" if is_of_hub else ""),
-        "index_model_reading": index[0] if index else {},
+        "index_model_reading": _reading(index.members[0].model) if index else {},
         "precision": dtype_of(inputs["precision"]).name,
         "versions": versions(),
         "absent": plan.absent,
@@ -321,7 +326,7 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
 
 
 def _planned(inputs: Mapping[str, Any], mteb_folder: Path | None) -> suite.Suite:
-    """The sets that the inputs name; a line says what is absent."""
+    """The sets that the inputs name; prints a line for each that is absent, or raises `InputError` if all are."""
     sources = Sources(
         data=inputs["data"],
         pairs=str(file_of("pairs", inputs["pairs"])) if inputs["pairs"] else "",
@@ -361,43 +366,55 @@ def _candidate(
       loaded: models by name that are not read again.
       is_index: whether it makes the index of asymmetric retrieval; pooling and other prompts are then its own.
     """
-    prompt, reading = inputs["prompt"], {"pooling": inputs["pooling"], "prompt": inputs["prompt"]}
+    prompt, max_length = inputs["prompt"], inputs["max_length"]
     prompts = {role: inputs[f"{role}_prompt"] or prompt for role in ROLES}
     if is_index:
-        loaded, reading, prompts = {}, {}, {"document": inputs["document_prompt"]}
-    names = [spec] if is_index or Path(spec).exists() else spec.split("+")
-    models = [loaded.get(spec) or load_model(one, max_length=inputs["max_length"], **reading) for one in names]
-    roles = {role: text for role, text in prompts.items() if text}
+        models = [load_model(spec, max_length=max_length)]
+        prompts = {"document": inputs["document_prompt"]}
+    elif spec in loaded:
+        models = [loaded[spec]]
+    else:
+        names = [spec] if Path(spec).exists() else spec.split("+")
+        models = [load_model(name, max_length=max_length, pooling=inputs["pooling"], prompt=prompt) for name in names]
+    given = {role: text for role, text in prompts.items() if text}
     dtype = dtype_of(inputs["precision"])
-    members = (Embedder(one.with_role_prompts(roles), compute_dtype=dtype, batch_size=batch_size) for one in models)
+    members = (Embedder(one.with_role_prompts(given), compute_dtype=dtype, batch_size=batch_size) for one in models)
     return Candidate(spec=spec, members=tuple(members), whitened_on=tuple(inputs["postprocess_text"]))
 
 
 def _scored_models(
-    plan: suite.Suite, inputs: Mapping[str, Any], others: Mapping[str, Candidate], load: Callable[..., Candidate]
+    plan: suite.Suite, inputs: Mapping[str, Any], references: Mapping[str, Candidate], load: Callable[..., Candidate]
 ) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, str]]:
-    """Rows of the results, graded pairs to plot, and why models failed; each of `others` encodes a text once for all models."""
+    """Rows of the results, graded pairs to plot, and why models failed.
+
+    `references` are the teacher and the index model, if sets use them; they keep their vectors from model to model.
+    """
     rows, scored_pairs, failed = [], {}, {}
-    fields: dict[str, Any] = {}
-    if "index_model" in others:
-        searched = others["index_model"].model
-        fields |= {"index": searched.document, "index_similarity": searched.similarity}
-    if "teacher" in others:
-        fields["teacher"] = others["teacher"].model.embed
+    of_references: dict[str, Any] = {}
+    if "index_model" in references:
+        searched = references["index_model"].model
+        of_references |= {"index": searched.document, "index_similarity": searched.similarity}
+    if "teacher" in references:
+        of_references["teacher"] = references["teacher"].model.embed
     specs = list(dict.fromkeys([*filter(None, [inputs["teacher"]]), *inputs["model"]]))
     for spec in specs:
         try:
             with processes.agreed() as facts:
-                one = others["teacher"] if spec == inputs["teacher"] and "teacher" in others else load(spec)
-                facts[spec] = one.digest
+                is_reference = spec == inputs["teacher"] and "teacher" in references
+                candidate = references["teacher"] if is_reference else load(spec)
+                facts[spec] = candidate.digest
             widths = list(dict.fromkeys(inputs["dims"])) if spec in inputs["model"] else []
-            if wrong := [width for width in widths if not width.isdecimal() or not 0 < int(width) <= one.width]:
-                fault = f"the vectors of {spec} have {one.width} numbers; give widths up to that."
+            if wrong := [width for width in widths if not width.isdecimal() or not 0 < int(width) <= candidate.width]:
+                fault = f"the vectors of {spec} have {candidate.width} numbers; give widths up to that."
+                if not candidate.width:
+                    fault = f"{spec} scores pairs and has no vectors to truncate."
                 raise InputError(f"dims={wrong[0]}: {fault}")
-            whole = replace(one.model, **fields)
+            model = replace(candidate.model, **of_references)
             for width in map(int, widths or [0]):
-                cut = replace(one, dims=width)
-                row, scored_pairs[cut.label] = _scored(cut, truncated(whole, width) if width else whole, plan, others)
+                cut = replace(candidate, dims=width)
+                row, scored_pairs[cut.label] = _scored(
+                    cut, truncated(model, width) if width else model, plan, references
+                )
                 rows.append(row)
         except InputError as error:
             if len(specs) == 1:
@@ -419,14 +436,15 @@ def _reading(model: SentenceModel) -> dict[str, Any]:
 
 
 def _scored(
-    candidate: Candidate, model: Model, plan: suite.Suite, others: Mapping[str, Candidate]
+    candidate: Candidate, model: Model, plan: suite.Suite, references: Mapping[str, Candidate]
 ) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
     """A model's row of the results file, and graded pairs to plot."""
     start, digest = time.perf_counter(), candidate.digest
-    model, results, failed = replace(model, name=candidate.label, digest=digest), {}, {}
+    model = replace(model, name=candidate.label, digest=digest)
+    results, failed = {}, {}
     for evaluation, one in plan.sets:
         try:
-            digests = [digest, *(others[name].digest for name in one.uses)]
+            digests = [digest, *(references[name].digest for name in one.uses)]
             results[one.name] = suite.measured(evaluation, one, model, digests, cache_folder())
         except InputError as error:
             failed[one.name] = str(error)

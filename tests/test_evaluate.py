@@ -179,6 +179,8 @@ def test_truncated_vectors_have_a_row_for_each_width(tiny, tmp_path):
     for wrong in (17, 0, "many"):
         with pytest.raises(InputError, match=f"dims={wrong}: the vectors of .*tiny have 16 numbers"):
             jaxdistill.evaluate(tiny, **options | {"dims": wrong})
+    with pytest.raises(InputError, match=f"dims=8: {tiny}.{tiny} scores pairs and has no vectors to truncate"):
+        jaxdistill.evaluate(f"{tiny}+{tiny}", **options)
 
 
 def test_only_sets_of_the_hub_are_said_to_come_from_it_and_their_scores_are_not_cached(tiny, data, cache, monkeypatch):
@@ -199,6 +201,9 @@ def test_a_loaded_model_is_scored_as_it_was_loaded(tiny, data):
         InputError, match="max_length and prompt are of models given by name; give them to jaxdistill.load"
     ):
         jaxdistill.evaluate(loaded, pairs=pairs, max_length=8)
+    for others in ([jaxdistill.load(tiny)], [tiny]):
+        with pytest.raises(InputError, match="tiny is given more than once, but scores are named by model"):
+            jaxdistill.evaluate([loaded, *others], pairs=pairs)
 
 
 def test_models_are_compared_with_a_teacher_on_a_text(tiny, tmp_path):
@@ -259,6 +264,7 @@ def test_whitened_vectors_are_scored_and_not_mistaken_for_others(tiny, data, tmp
         (["--postprocess=whiten"], "is fitted on postprocess_text=FILE; give both"),
         (["--postprocess_text=x.txt"], "is fitted on postprocess_text=FILE; give both"),
         (["--postprocess=whiten", "--postprocess_text=x.txt", "--index_model=absent"], "so it excludes index_model"),
+        (["--postprocess=whiten", "--postprocess_text=x.txt", "--dims=4"], "so it excludes postprocess"),
         (
             ["--tasks=sts-b-dev", "--data=DATA", "--postprocess=whiten", "--postprocess_text=DATA/sts/stsb.dev.tsv.gz"],
             "is a test set of this evaluation",

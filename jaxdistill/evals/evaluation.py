@@ -34,8 +34,9 @@ class Model:
 
     embed: Embed
     name: str = ""
+    """Its name in results."""
     digest: str = ""
-    """Its name in results, and a digest of everything that determines its scores."""
+    """Digest of everything that determines its scores."""
     parameters: int = 0
     size_bytes: int = 0
     """Size of the weights files."""
@@ -47,8 +48,9 @@ class Model:
     similarity: str = "cosine"
     """How documents are ranked: by `cosine` or `dot`."""
     index: Embed | None = None
-    index_similarity: str = "cosine"
     """The model that makes the index of asymmetric retrieval, with its prompt for documents."""
+    index_similarity: str = "cosine"
+    """How documents in that index are ranked."""
     teacher: Embed | None = None
     """The model whose neighbours are compared with this model's."""
 

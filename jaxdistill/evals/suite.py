@@ -62,7 +62,9 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
     if unknown := [name for name in names if name not in available]:
         hint = did_you_mean(unknown[0], available)
         raise InputError(f"task {unknown[0]!r} is unknown; there are {', '.join(available)}.{hint}")
-    sources, sets, absent = replace(sources, tasks=tuple(names)), {}, []
+    sources = replace(sources, tasks=tuple(names))
+    sets: dict[str, tuple[Evaluation, TestSet]] = {}
+    absent: list[str] = []
     for evaluation in evaluations():
         if not {evaluation.task, *evaluation.names} & {*names}:
             continue
@@ -75,8 +77,8 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
                     raise InputError(f"two sets are called {one.name!r}; rename one of them.")
                 else:
                     sets[one.name] = evaluation, one
-        except MissingSet as missing:
-            absent.append(f"task {evaluation.task} {missing}")
+        except MissingSet as error:
+            absent.append(f"task {evaluation.task} {error}")
     return Suite(list(sets.values()), absent)
 
 
@@ -99,19 +101,22 @@ def measured(
 
     if not test_set.is_repeatable:
         return Result(**run_in_all(score))
-    code = [source for source, outside in plugins.evaluations.items() if evaluation in outside]
+    code = [digest for digest, of_module in plugins.evaluations.items() if evaluation in of_module]
     inputs = [*digests, *code, test_set.digest()]
     return Result(**cached_scores(cache_folder / "scores", inputs, lambda: run_in_all(score)))
 
 
 def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """The result of `score`, read from `folder` if it was computed before from inputs (model and sets) of the same digests,
-    by the same code and versions.
+    """The result of `score`, from a file in `folder` if the same code and versions computed it before.
 
     All processes of a run call this together; the first one's cache decides whether all compute.
+
+    Args:
+      digests: of everything else that determines the result: the models, and the files of the sets.
     """
     key = json.dumps([source_digest(*SCORING), *digests, versions()], sort_keys=True)
-    path, cached = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json", None
+    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    cached = None
     with contextlib.suppress(OSError, ValueError):  # absent or damaged
         cached = json.loads(path.read_text(encoding="utf-8"))
     if (cached := processes.gathered(cached)[0]) is not None:
@@ -125,13 +130,13 @@ def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapp
 
 
 def with_averages(scores: Mapping[str, float], failed: Collection[str] = ()) -> dict[str, float]:
-    """The scores by evaluation, each followed by its averages, unless one of its sets `failed`."""
+    """The scores in the order of the evaluations; after those of an evaluation its averages, unless one of its sets `failed`."""
     averaged: dict[str, float] = {}
     for evaluation in evaluations():
         averaged |= {name: score for name, score in scores.items() if evaluation.owns(name)}
         if not any(map(evaluation.owns, failed)):
             averaged |= evaluation.averages(scores)
-    return averaged | dict(scores)
+    return averaged | dict(scores)  # and scores that no evaluation owns
 
 
 def is_plain(score: str) -> bool:
