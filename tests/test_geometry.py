@@ -86,7 +86,7 @@ def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
 
     (task,) = tasks().values()
     assert task(Reader()) == {"pairs/auc": 0.75}, "the positive (d, e) ties with both negatives"
-    assert list(tasks(best="pairs/spearman")) == ["pairs/spearman"]
+    assert list(tasks(best="pairs/spearman")) == ["pairs/spearman"] and list(tasks(best="last")) == ["pairs/auc"]
     ((evaluation, test_set),) = suite.planned(["pairs"], Sources(pairs=str(path))).sets
     reader = Model(embed=Reader())
     assert evaluation.run(reader, test_set).scores["pairs/auc"] == 0.75

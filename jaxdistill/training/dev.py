@@ -87,7 +87,7 @@ def dev_tasks(config: Config, *, named: bool = True, similarity: str = "cosine")
     """Reads the dev sets and maps metrics to evaluations, the preferred one first; raises `InputError` if a set cannot be used, or
     nothing can choose the best checkpoint.
 
-    Graded pairs whose scores are all 0 or 1 are scored by AUC, unless `evals.best` names another metric.
+    Graded pairs whose scores are all 0 or 1 are scored by AUC, unless `evals.best` is `pairs/spearman`.
 
     Args:
       named: also read published sets, perhaps from the hub: the one that `evals.best` names, and STS-B dev if there is a data folder.
@@ -105,7 +105,7 @@ def dev_tasks(config: Config, *, named: bool = True, similarity: str = "cosine")
             )
     if evals.pairs:
         graded = pairs.read_pairs(file_of("evals.pairs", evals.pairs))
-        if pairs.is_binary(graded) and best in ("", pairs.AUC_METRIC):
+        if pairs.is_binary(graded) and best != pairs.METRIC:
             add(pairs.AUC_METRIC, pairs.pairs_auc, graded)
         else:
             add(pairs.METRIC, pairs.pairs_spearman, graded)

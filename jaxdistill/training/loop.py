@@ -28,7 +28,7 @@ from jaxdistill.training.workdir.checkpoint import Checkpoints
 from jaxdistill.training.workdir.folder import Workdir
 
 STOPPING = "stopping after this step and its evaluation; a second signal ends the run at once, without saving"
-"""Printed after the first signal."""
+"""Printed after the first signal. Several processes stop `STEPS_IN_FLIGHT` steps later, see `StopVote`."""
 STEPS_IN_FLIGHT = 8
 """Most steps dispatched but not finished. NOTE: without a bound, several CPU devices deadlock in a collective."""
 BATCHES_AHEAD = 2
