@@ -25,7 +25,8 @@ Tasks, separated by commas:
   speed          sentences/s at batch 1 and 128, parameters, bytes
 
 Sets that the data folder lacks are skipped with a message. If an evaluation fails, a line says why, the others continue, and the
-program exits with status 2. Scores of the same model and files are cached, except speed. Cross-encoders and ensembles (`A+B`) score pairs directly and have no vectors for other tasks. --plugins=FILE adds evaluations.
+program exits with status 2. Scores of the same model and files are cached, except speed. Cross-encoders and ensembles (`A+B`) score
+pairs directly and have no vectors for other tasks. --plugins=FILE adds evaluations.
 
 --postprocess=whiten scores whitened vectors, fitted on the model's vectors of at most 100,000 distinct sentences of
 --postprocess_text, a source of text as for training. A file that is itself scored is refused.

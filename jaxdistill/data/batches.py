@@ -330,9 +330,8 @@ def _viewed(
     ]
     ids, lengths = np.concatenate([part.ids for part in parts]), np.concatenate([part.lengths for part in parts])
     firsts = None
-    if any(
-        view.second for view in stream.views
-    ):  # where other views have pairs, a single sentence counts as a first one
+    if any(view.second for view in stream.views):
+        # The sentences of single views count as first ones.
         firsts = np.concatenate([part.lengths if part.firsts is None else part.firsts for part in parts])
     by_example = np.arange(len(parts) * len(local_examples)).reshape(len(parts), -1).T.ravel()
     return packing.Ragged(ids, lengths, firsts).taken(by_example)

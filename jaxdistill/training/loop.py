@@ -125,8 +125,8 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
         steps, optimizer = checkpoints.steps, run.config.optimizer
         good = f"the checkpoint of step {steps[-1]} is good" if steps else "there is no checkpoint"
         raise Diverged(
-            f"training diverged, {error}; {good}. Use another --workdir with a lower optimizer.learning_rate (it is {optimizer.learning_rate:g}), optimizer.clip_norm above "
-            f"0 (it is {optimizer.clip_norm:g}) or run.precision=float32."
+            f"training diverged, {error}; {good}. Use another --workdir with a lower optimizer.learning_rate (it is "
+            f"{optimizer.learning_rate:g}), optimizer.clip_norm above 0 (it is {optimizer.clip_norm:g}) or run.precision=float32."
         ) from error
     with goodput.spent("checkpoints"):
         checkpoints.close()

@@ -103,10 +103,11 @@ def run_stages(
 
 
 def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], finished: Sequence[bool]) -> None:
-    """Raises `InputError` if a finished stage was trained on another text, or if an unfinished one must or can not be trained.
+    """Raises `InputError` if a finished stage was trained on another text, if an unfinished one would replace a student from which
+    later ones began, or if it cannot be trained.
 
-    An unfinished stage must not be trained if later ones began from its student. It is checked before the first stage runs, so that
-    a missing column or dev set of a later one does not end the run hours after its start.
+    All stages are checked before the first one runs: otherwise a later one that lacks a column or a dev set would end the run hours
+    after its start.
     """
     for number, (stage, folder, done) in enumerate(zip(stages, folders, finished, strict=True), start=1):
         with of_stage(number, stages):
@@ -129,7 +130,7 @@ def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], fini
             checked_setup(stage)
             check_inputs(stage)
             for portion in text_portions(stage.data):
-                # The first file's columns stand for those of all: reading them may copy the file into the cache.
+                # Only of the first file, because opening a file may copy it into the cache.
                 next(tables(specs[portion.source], portion.columns, cache=stage.data.cache_folder), None)
             dev_tasks(stage)
             agreement_pairs(stage)
