@@ -304,7 +304,7 @@ def _table(dataset: "Dataset", columns: Mapping[str, str], label: str, *, number
         if not chosen and name == TEXT and len(available) == 1:
             chosen = (available[0],)
         if not chosen:
-            how = f"data.columns=(({name!r}, 'COLUMN'),), or columns={{{name!r}: 'COLUMN'}} in Python"
+            how = f"in a training data.columns=(({name!r}, 'COLUMN'),), elsewhere the program's option for a column"
             if is_hub(label) and name == TEXT:
                 how = "the last part of the spec"
             names = ", ".join(map(repr, available)) or "none"
@@ -324,7 +324,11 @@ def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -
     if builder == "csv":
         separator = "," if suffix(path) == ".csv" else "\t"
         with foreign_errors(f"cannot read {path}"):
-            is_quoted = QUOTED.get(prefix(spec), separator == "," or _is_quoted(path, path.stat().st_mtime_ns))
+            is_quoted = (
+                QUOTED[prefix(spec)]
+                if prefix(spec) in QUOTED
+                else separator == "," or _is_quoted(path, path.stat().st_mtime_ns)
+            )
             quoting: Any = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
             with _opened(path) as file:
                 header = next(csv.reader(file, delimiter=separator, quoting=quoting), [])
@@ -334,7 +338,8 @@ def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -
                 "separator, add a first line such as text, or use .txt for one sentence per line."
             )
         names = [name if name and header.count(name) == 1 else f"column {index}" for index, name in enumerate(header)]
-        return _load([path], builder, cache, {"sep": separator, "quoting": quoting}, columns=names)
+        advice = "" if is_quoted else f"; if its cells are quoted, write quoted:{path}"
+        return _load([path], builder, cache, {"sep": separator, "quoting": quoting}, columns=names, advice=advice)
     if builder == "json":
         return _load([path], builder, cache, {})
     from pyarrow import parquet
@@ -345,12 +350,19 @@ def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -
 
 
 def _load(
-    files: Sequence[Path], builder: str, cache: str, options: Mapping[str, Any], columns: Sequence[str] = ()
+    files: Sequence[Path],
+    builder: str,
+    cache: str,
+    options: Mapping[str, Any],
+    *,
+    columns: Sequence[str] = (),
+    advice: str = "",
 ) -> "Dataset":
     """The files as a table of `datasets`, whose copy of them is in our cache under the digest of their content.
 
     Args:
       columns: all columns of the files, whose cells are text; empty: `datasets` finds names and types.
+      advice: end of the error about a file that cannot be read.
     """
     import datasets
 
@@ -373,11 +385,11 @@ def _load(
     except Exception as error:
         if len(files) > 1:  # name the one that cannot be read
             for path in files:
-                _load([path], builder, cache, options, columns)
+                _load([path], builder, cache, options, columns=columns)
         cause = error.__cause__ or error  # `datasets` itself says only that it failed
         if any(part in str(cause) for part in EMPTY):
             raise InputError(f"{files[0]} is empty: it has no rows of text.") from None
-        raise InputError(f"cannot read {files[0]} ({error_line(cause):.200}).") from None
+        raise InputError(f"cannot read {files[0]} ({error_line(cause):.200}){advice}.") from None
 
 
 def _opened(path: Path) -> Any:
@@ -389,7 +401,15 @@ def _opened(path: Path) -> Any:
 
 @lru_cache
 def _is_quoted(path: Path, changed: int) -> bool:
-    """Whether the cells of a `.tsv` are quoted, judged from its first quote on; `changed` only keys the cache.
+    """`looks_quoted`, logged once for each state of the file; `changed` only keys the cache."""
+    is_quoted = looks_quoted(path)
+    if is_quoted:
+        log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
+    return is_quoted
+
+
+def looks_quoted(path: Path) -> bool:
+    """Whether the cells of a `.tsv` are quoted, judged from its first quote on.
 
     All quotes must surround cells or be doubled inside, and a program must have had a reason to quote these cells: pandas quotes
     cells with a quote, a tab or a line end, Excel also those with a comma, others all cells and the header.
@@ -400,10 +420,7 @@ def _is_quoted(path: Path, changed: int) -> bool:
     cells, others = QUOTED_CELL.findall(sample), QUOTED_CELL.sub("", sample)
     of_commas = all("," in cell for cell in cells) and "," not in others
     has_reason = number == 0 or of_commas or any(re.search(r'["\t\r\n]', cell) for cell in cells)
-    is_quoted = bool(cells) and '"' not in others and has_reason
-    if is_quoted:
-        log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
-    return is_quoted
+    return bool(cells) and '"' not in others and has_reason
 
 
 @lru_cache  # a program asks several times, and each time would ask the hub
