@@ -16,7 +16,6 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
-from jaxdistill.config import of_stage
 from jaxdistill.config.options import Config
 from jaxdistill.core import (
     LABELS,
@@ -60,7 +59,6 @@ from jaxdistill.training.workdir.folder import (
     STAGE_NAME,
     STEPS,
     STUDENT,
-    address_of,
     read_note,
     stage_export,
 )
@@ -288,24 +286,6 @@ def with_steps(run: Run, steps: int) -> Run:
     return dataclasses.replace(run, program=program)
 
 
-def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
-    """Raises `InputError` for options, text and models with which the training would fail at its start; reads no text
-    and loads no model.
-
-    Args:
-      where: `here`, if the training will see this machine's files, or `elsewhere`, if it sees only buckets and hubs.
-    """
-    if is_remote(workdir):
-        address_of(workdir)
-    else:
-        _refuse_local("--workdir", workdir, where)
-    mesh = meshes.make_mesh(devices=jax.devices()[:1])  # the training's own devices are not known here
-    for number, stage in enumerate(stages, start=1):
-        with of_stage(number, stages):
-            checked_setup(stage, mesh)
-            check_inputs(stage, where)
-
-
 def check_inputs(stage: Config, where: str = "here") -> None:
     """Raises `InputError` for a text or a model that does not exist. Does not look on the hub, and only warns if a bucket does not
     answer."""
@@ -327,14 +307,15 @@ def check_inputs(stage: Config, where: str = "here") -> None:
                 raise InputError(f"{option}: no object matches {spec}; check the address, and quote the glob.")
         elif not (is_hub(spec) or (is_model and not is_local)):  # otherwise it is on the hub
             if not is_packaged:
-                _refuse_local(f"--config.{option}", spec, where)
+                refuse_local(f"--config.{option}", spec, where)
             if is_model:
                 locate(spec)
             else:
                 files_of(option, [spec])
 
 
-def _refuse_local(option: str, path: str, where: str) -> None:
+def refuse_local(option: str, path: str, where: str) -> None:
+    """Raises `InputError` for a path of this machine if the training runs `elsewhere`."""
     if where == "elsewhere":
         raise InputError(
             f"{option}={path} is on this machine, but the training runs on others; give the address of a bucket, such as "
