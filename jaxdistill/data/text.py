@@ -57,6 +57,8 @@ QUOTED_CELL = re.compile(r'(?<![^\t\r\n])"((?:[^"]|"")*+)(?:"(?![^\t\r\n])|\Z)')
 """A quoted cell of a tab-separated table; the last one may go on behind the sample."""
 POINTERS = (b"version https://git-lfs.github.com/spec/", b"/annex/objects/")
 """First bytes of files of Git LFS and git-annex whose content is elsewhere."""
+TEXTS = "texts"
+"""Folder of the cache with text that was given in memory."""
 BATCH_ROWS = 4096
 """Rows read or written at a time."""
 
@@ -165,7 +167,7 @@ def file_of(option: str, spec: str) -> Path:
     files = files_of(option, [spec])
     if len(files) != 1:
         names = ", ".join(path.name for path in files)
-        raise InputError(f"{option}={spec} is {len(files)} files ({names:.100}); name one of them.")
+        raise InputError(f"{option}={spec} is {len(files)} files ({names:.100}); name one on a disk or in a bucket.")
     return files[0]
 
 
@@ -261,7 +263,7 @@ def read(
     Args:
       specs: sources, see above; the files of a glob are sorted by path.
       columns: names, or a mapping from our names to the file's columns, such as
-        `{"text": "sentence", "translation": "de"}`. A table with one column needs no mapping for `text`.
+        `{"text": "sentence", "translation": "de"}`. Without a mapping, the only column of a table serves as `text`.
         `"sentence1|premise"` reads the first of these columns that a file has, `"subject+body"` both, joined with a space.
       numbers: also read columns of numbers, as text.
       cache: as `data.cache_folder`.
@@ -286,22 +288,27 @@ def tables(
     elif spec.startswith(WHOLE) or all(suffix(path) == ".txt" for path in files):
         options = {"sample_by": "document" if spec.startswith(WHOLE) else "line"}
         dataset = _load(files, "text", cache, options, columns=[TEXT])
-        yield _table(dataset, named, str(files[0]) if len(files) == 1 else spec)
+        yield _table(
+            dataset,
+            {name: TEXT if name == TEXT else source for name, source in named.items()},
+            str(files[0]) if len(files) == 1 else spec,
+        )
     else:
+        in_memory = paths.cache_folder() / TEXTS
         for path in files:
-            label = spec if is_hub(spec) else str(path)
+            label = spec if is_hub(spec) else "the text in memory" if path.parent == in_memory else str(path)
             yield _table(_load_table(path, named, spec, cache), named, label, numbers=numbers)
 
 
 def _table(dataset: "Dataset", columns: Mapping[str, str], label: str, *, numbers: bool = False) -> Table:
-    """Selects our columns in a table, see `read`; a table's only column serves as `text`. Raises `MissingColumn`, or
+    """Selects our columns in a table, see `read`. Raises `MissingColumn`, or
     `InputError` for a column that is not text; `label` names the table in errors."""
     if any(isinstance(feature, dict) for feature in dataset.features.values()):
         dataset = dataset.flatten()
     available, selected = dataset.column_names, []
     for name, source in columns.items():
         chosen = next((choice for choice in _choices(source) if {*choice} <= {*available}), ())
-        if not chosen and name == TEXT and len(available) == 1:
+        if not chosen and name == source == TEXT and len(available) == 1:
             chosen = (available[0],)
         if not chosen:
             how = f"in a training data.columns=(({name!r}, 'COLUMN'),), elsewhere the program's option for a column"
@@ -489,7 +496,7 @@ def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
     from pyarrow import parquet
 
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
-    path, writer = paths.cache_folder() / "texts" / f"{name}.parquet", None
+    path, writer = paths.cache_folder() / TEXTS / f"{name}.parquet", None
     if path.exists():
         return path
     with writing(path, paths.other_cache(path)):

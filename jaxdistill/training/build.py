@@ -635,7 +635,7 @@ class Targets:
         if self.arrays:
             return np.asarray(self.arrays[0][rows], np.float32)
         assert self.embed is not None  # without a teacher model, `arrays` has its vectors
-        log.info("teacher embeddings of %d sentences", len(rows))
+        log.info("teacher embeddings of %s sentences", f"{len(rows):,}")
         return self.embedded(self.embed, rows)
 
     def embedded(self, embed: RoleEmbed, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:

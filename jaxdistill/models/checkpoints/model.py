@@ -47,6 +47,8 @@ def locate(spec: str) -> Path:
         return buckets.fetched_folder(spec, objects_cache(), HUB_FILES)
     folder = in_package(spec) if spec.startswith("package:") else Path(os.path.expanduser(spec))
     if spec and folder.is_dir():
+        if (folder / "checkpoints").is_dir() and (folder / "export").is_dir():
+            raise InputError(f"{spec} is the workdir of a training, not a model; its student is {folder / 'export'}.")
         return folder
     if not spec or spec.startswith((".", "/", "~", "package:")) or spec.count("/") > 1 or folder.exists():
         raise InputError(f"model folder {spec!r} does not exist; give a folder, package:NAME/PATH, or a hub name.")
