@@ -46,7 +46,7 @@ class Student:
     """The options of a student. A kind overrides what it does differently; everything but `kind` and `make` has a default."""
 
     kind: str
-    """The kind of student: a file of `jaxdistill/models/students`, or your own class as `my_file.py:MyStudent`."""
+    """The kind of student: one of `jaxdistill/models/students`, or your own class as `my_file.py:MyStudent`."""
     model: str = dataclasses.field(default="", kw_only=False)
     """Folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name. `teacher`: starts from the teacher's
     weights. `previous` or `stage2`, in a later stage: the best student of an earlier stage."""

@@ -69,7 +69,7 @@ class Teacher:
     """The options of a teacher. A kind overrides what it does differently; everything but `kind` has a default."""
 
     kind: str
-    """The kind of teacher: a file of `jaxdistill/models/teachers`, or your own class as `my_file.py:MyTeacher`."""
+    """The kind of teacher: one of `jaxdistill/models/teachers`, or your own class as `my_file.py:MyTeacher`."""
 
     scores_pairs = False
     """Whether the targets are scores of sentence pairs, and not vectors."""
