@@ -11,8 +11,7 @@ from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.students import static
 from jaxdistill.models.students.static import Static
-from jaxdistill.models.teachers.several import Several
-from jaxdistill.models.teachers.stored import Stored
+from jaxdistill.models.teachers import Several, Stored
 from jaxdistill.training.build import build, context_of, make_student
 
 import program

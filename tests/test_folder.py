@@ -15,7 +15,7 @@ from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import labels_of, load_model
 from jaxdistill.models.teacher import ModelContext
-from jaxdistill.models.teachers.live import Live
+from jaxdistill.models.teachers import Live
 
 import encoder_cases as cases
 

@@ -11,8 +11,7 @@ from jaxdistill.data import views
 from jaxdistill.data.tokens import build_store
 from jaxdistill.models import surgery
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.teachers import labels
-from jaxdistill.models.teachers.scores import Scores
+from jaxdistill.models.teachers import Scores, labels
 from jaxdistill.objectives.cosent import CoSENT
 from jaxdistill.training.build import Targets, context_of
 

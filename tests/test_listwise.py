@@ -16,8 +16,7 @@ from jaxdistill.data.tokens import build_store
 from jaxdistill.models import surgery
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.teacher import TargetInputs
-from jaxdistill.models.teachers import labels
-from jaxdistill.models.teachers.columns import Columns
+from jaxdistill.models.teachers import Columns, labels
 from jaxdistill.models.teachers.labels import Labels
 from jaxdistill.objectives.listwise import Listwise
 from jaxdistill.training.build import Targets, make_objective

@@ -49,7 +49,8 @@ from jaxdistill.models.checkpoints.folder import check_exportable, save
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model, locate
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.student import StudentInputs
-from jaxdistill.models.teacher import Labeller, ModelContext, StoredVectors, TargetInputs, Teacher, check_roles
+from jaxdistill.models.teacher import Labeller, ModelContext, TargetInputs, Teacher, check_roles
+from jaxdistill.models.teachers.vectors import StoredVectors
 from jaxdistill.objectives.weighted import Weighted, terms_of_sources
 from jaxdistill.training import dev as devs
 from jaxdistill.training import optim, step

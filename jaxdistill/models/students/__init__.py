@@ -1,8 +1,8 @@
 """Students: options classes that make the untrained model."""
 
-from jaxdistill.models.students.cross_encoder import CrossEncoder as CrossEncoder
-from jaxdistill.models.students.cut import Cut as Cut
 from jaxdistill.models.students.fresh import Fresh as Fresh
+from jaxdistill.models.students.layered import CrossEncoder as CrossEncoder
+from jaxdistill.models.students.layered import Cut as Cut
 from jaxdistill.models.students.static import Static as Static
 
 KINDS: dict[str, type] = {

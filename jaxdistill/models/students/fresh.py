@@ -9,7 +9,8 @@ from jaxdistill.data.wordpiece import train_wordpiece
 from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.model_text import columns_read
-from jaxdistill.models.student import Headed, Layered, Prompted, StudentInputs
+from jaxdistill.models.student import Headed, Prompted, StudentInputs
+from jaxdistill.models.students.layered import Layered
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

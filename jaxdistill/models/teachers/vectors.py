@@ -1,24 +1,137 @@
-"""A teacher given as a file of your own vectors, one for each row of the text."""
+"""Teachers that are models whose vectors are the targets: run inside the training step, or once before it."""
 
 import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
+from jaxtyping import Float
+
+from jaxdistill.core import CountOrNone, Fraction, InputError, Positive, refuse
+from jaxdistill.core.paths import cache_folder
 from jaxdistill.data import targets
-from jaxdistill.models.teacher import OwnFile, TargetInputs, WhiteningOptions
+from jaxdistill.models.checkpoints.model import SentenceModel, check_size
+from jaxdistill.models.model_text import check_reads
+from jaxdistill.models.surgery import first_numbers
+from jaxdistill.models.teacher import Encoder, ModelContext, TargetInputs, Teacher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Vectors(OwnFile, WhiteningOptions):
-    """Your own vectors, one for each row of the text."""
+class VectorModel(Encoder):
+    """A model whose vectors are the targets."""
 
-    kind: str = "vectors"
+    dims: CountOrNone = 0
+    """Above 0: truncates the teacher's vectors to this width, and normalises them again if the teacher normalises. For
+    teachers trained with nested widths (Matryoshka); a narrow student then needs no head."""
     normalize: bool = True
-    """False: compare vectors as pooled; a student made from a checkpoint with a Normalize module lacks it."""
+    """False: compare vectors as pooled, without the Normalize module that ends checkpoints such as all-MiniLM-L6-v2; the
+    student and its export then lack it too."""
+
+    takes_several = False
+    """Whether `model` names several models, separated by commas."""
+
+    def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
+        models = [one.read(context, frozen=True) for one in self.each()]
+        models = models if self.normalize else [model.as_pooled() for model in models]
+        return tuple(first_numbers(model, self.dims or model.definition.embedding_width) for model in models)
+
+    def check(self) -> None:
+        count, kind = len(self.models), "several" if len(self.models) > 1 else "stored"
+        if (count > 1) != self.takes_several:
+            raise InputError(
+                f"teacher.model={self.model!r} names {count} model{'' if count == 1 else 's'}, but the teacher {self.kind} takes "
+                f"{'several, separated by commas' if self.takes_several else 'one'}; choose --config=FILE.py:PRESET:teacher={kind}."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Live(VectorModel):
+    """Runs inside the training step, so its views may differ at every step. Without a `model`, there is no teacher."""
+
+    kind: str = "live"
+    dropout: bool = False
+    """Run the teacher with its own dropout, as DistilCSE's code does for CKD."""
+
+    is_live = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WhiteningOptions(Teacher):
+    """Transforms of stored vectors before they are compared."""
+
+    whiten: Fraction = 0.0
+    """Above 0: centres stored targets and divides each principal component by its standard deviation raised to this power;
+    1 is full whitening. For teachers whose vectors lie in a narrow cone, such as GTE and E5."""
+    components: CountOrNone = 0
+    """Above 0: keeps this many leading principal components of centred targets, for narrow students without a head."""
+
+    @property
+    def transforms(self) -> bool:
+        return bool(self.whiten or self.components)
 
     def width(self, widths: Sequence[int]) -> int:
-        return super().width([targets.open_own_vectors(self.file).shape[1]])
+        most = sum(widths)
+        check_size("teacher.components", self.components, most, "the width of the targets", least=0)
+        return self.components or most
+
+    def whitened(self, array: Float[np.ndarray, "rows _"] | targets.Selected | targets.Joined) -> targets.Stored:
+        """The targets with `whiten` and `components` applied."""
+        return targets.Whitened(array, power=self.whiten, components=self.components) if self.transforms else array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoredVectors(VectorModel, WhiteningOptions):
+    """Models whose vectors are computed once and cached on disk."""
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        array = targets.checked_own_vectors(self.file, inputs.text.input_rows, inputs.text.input_row)
-        selected = targets.Selected(array, inputs.text.input_row)
-        return (self.whitened(selected),) * len(inputs.objective.teacher_views)
+        folder, dtype = cache_folder(inputs.data.cache_folder) / "targets", np.dtype(inputs.compute_dtype).name
+        views, text, stored = inputs.objective.teacher_views, inputs.text, []
+        for embedder in inputs.embedders:
+            check_reads(inputs.data, embedder.model, views, text)
+        for view in views:
+            arrays = [
+                targets.cached_vectors(
+                    folder,
+                    f"{embedder.model.digest()} {text.content_digest} {view} {dtype}",
+                    lambda texts, advance, encode=embedder.encode: encode(texts, prompt="", show_progress_bar=advance),
+                    text.texts(view, embedder.model.role_prompts),
+                    width=embedder.width,
+                    what=f"targets of {embedder.model.source}",
+                    progress=inputs.progress,
+                )
+                for embedder in inputs.embedders
+            ]
+            stored.append(self.whitened(arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())))
+        return tuple(stored)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stored(StoredVectors):
+    """Computes the teacher's vectors of the text once and caches them on disk."""
+
+    kind: str = "stored"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Several(StoredVectors):
+    """Several models, of any width and tokenizer, whose vectors are computed once and cached on disk. The target is one vector,
+    the concatenation of the teachers' unit vectors; its cosines are the weighted mean of theirs."""
+
+    kind: str = "several"
+    weights: tuple[Positive, ...] = ()
+    """Relative weight of each of several teachers; empty: equal weights."""
+
+    takes_several = True
+
+    def check(self) -> None:
+        super().check()
+        count = len(self.models)
+        refuse([
+            (self.weights and len(self.weights) != count,
+             f"teacher.weights={self.weights} has {len(self.weights)} weights, but teacher.model names {count} teachers; give one weight for each."),
+            (not self.normalize,
+             f"teacher.normalize=False: {count} teachers' vectors are joined at unit length; set --config.teacher.normalize=True."),
+        ])  # fmt: skip
+
+    def shares(self) -> tuple[float, ...]:
+        weights = self.weights or (1.0,) * len(self.models)
+        return tuple(weight / sum(weights) for weight in weights)
