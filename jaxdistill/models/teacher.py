@@ -7,7 +7,6 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Float
 
 from jaxdistill.core import CountOrNone, InputError, Objective, Precision
 from jaxdistill.core.files import foreign_errors
@@ -133,10 +132,6 @@ class Teacher:
         """One array per teacher view, with one row per row of the text; empty if targets are not stored."""
         return ()
 
-    def joined(self, vectors: Sequence[Float[np.ndarray, "n _"]]) -> Float[np.ndarray, "n e"]:
-        """Concatenates the models' vectors, weighted by `shares`; a single model's vectors stay unchanged."""
-        return vectors[0] if len(vectors) == 1 else targets.joined(vectors, self.shares())
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prompting:
@@ -192,7 +187,7 @@ class Encoder(Prompting, Teacher):
 
     model: str = dataclasses.field(default="", kw_only=False)
     """Folder, also at `s3://` or `gs://`, `package:NAME/PATH`, hub name, or an earlier stage (`previous`, `stage2`). Empty
-    if the objective needs no teacher. The kinds `several` and `labels` take several models, separated by commas; `pooling`,
+    if the objective needs no teacher. The kinds `stored` and `labels` take several models, separated by commas; `pooling`,
     `prompt`, `query_prompt` and `document_prompt` then apply to all of them or list one value per model, separated by `|`:
     `--config.teacher.prompt="none|query: "`."""
     pooling: str = ""

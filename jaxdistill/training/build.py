@@ -39,7 +39,8 @@ from jaxdistill.core.paths import public_name
 from jaxdistill.data import views
 from jaxdistill.data.batches import QUEUE_SEED, Batches, Viewed
 from jaxdistill.data.chunks import bare
-from jaxdistill.data.targets import Stored
+from jaxdistill.data.targets import Stored as StoredTargets
+from jaxdistill.data.targets import joined
 from jaxdistill.data.text import TEXT, files_of, is_hub, split_specs
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.encoders.architecture import Pooling
@@ -50,7 +51,7 @@ from jaxdistill.models.checkpoints.model import SentenceModel, load_model, locat
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.student import StudentInputs
 from jaxdistill.models.teacher import Labeller, ModelContext, TargetInputs, Teacher, check_roles
-from jaxdistill.models.teachers.vectors import StoredVectors
+from jaxdistill.models.teachers import Stored
 from jaxdistill.objectives.weighted import Weighted, terms_of_sources
 from jaxdistill.training import dev as devs
 from jaxdistill.training import optim, step
@@ -413,7 +414,7 @@ def make_objective(config: Config) -> Objective:
     # Every column of a text in chunks is read, and a trimmed vocabulary may be for more languages than the views.
     unread = [] if config.data.chunk_tokens or getattr(config.student, "trim", "") else unread
     taught = [view for view in dict.fromkeys(objective.teacher_views) if view in columns]
-    is_cached = teacher.is_outside or isinstance(teacher, StoredVectors)
+    is_cached = teacher.is_outside or isinstance(teacher, Stored)
     changing = [view for view in objective.teacher_views if is_cached and view not in columns]
     refuse([  # all messages are made, so `lacking[0]` needs a guard
         (teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)),
@@ -633,7 +634,7 @@ class Targets:
         """Width of the targets; 0 without a teacher or with labels."""
         self.store: TokenStore | None = None
         """Tokens for a live teacher that does not read the student's."""
-        self.arrays: tuple[Stored, ...] = ()
+        self.arrays: tuple[StoredTargets, ...] = ()
         """Stored targets, one array per teacher view; empty for a live teacher or without a teacher."""
         if not views or objective.reads:
             return
@@ -685,6 +686,6 @@ def joint_embed(embedders: Sequence[Embedder], teacher: Teacher) -> RoleEmbed | 
         return embedders[0].encode if embedders else None
 
     def embed(sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]:
-        return teacher.joined([embedder.encode(sentences, role=role) for embedder in embedders])
+        return joined([embedder.encode(sentences, role=role) for embedder in embedders], teacher.shares())
 
     return embed

@@ -7,7 +7,6 @@ from jaxdistill.models.teachers.own import Columns as Columns
 from jaxdistill.models.teachers.own import Scores as Scores
 from jaxdistill.models.teachers.own import Vectors as Vectors
 from jaxdistill.models.teachers.vectors import Live as Live
-from jaxdistill.models.teachers.vectors import Several as Several
 from jaxdistill.models.teachers.vectors import Stored as Stored
 
 KINDS: dict[str, type] = {
@@ -17,7 +16,6 @@ KINDS: dict[str, type] = {
     "live": Live,
     "scores": Scores,
     "sentence_transformers": SentenceTransformers,
-    "several": Several,
     "stored": Stored,
     "vectors": Vectors,
 }

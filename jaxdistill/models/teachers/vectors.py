@@ -17,7 +17,7 @@ from jaxdistill.models.teacher import Encoder, ModelContext, TargetInputs, Teach
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VectorModel(Encoder):
-    """A model whose vectors are the targets."""
+    """Models whose vectors are the targets."""
 
     dims: CountOrNone = 0
     """Above 0: truncates the teacher's vectors to this width, and normalises them again if the teacher normalises. For
@@ -26,21 +26,10 @@ class VectorModel(Encoder):
     """False: compare vectors as pooled, without the Normalize module that ends checkpoints such as all-MiniLM-L6-v2; the
     student and its export then lack it too."""
 
-    takes_several = False
-    """Whether `model` names several models, separated by commas."""
-
     def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
         models = [one.read(context, frozen=True) for one in self.each()]
         models = models if self.normalize else [model.as_pooled() for model in models]
         return tuple(first_numbers(model, self.dims or model.definition.embedding_width) for model in models)
-
-    def check(self) -> None:
-        count, kind = len(self.models), "several" if len(self.models) > 1 else "stored"
-        if (count > 1) != self.takes_several:
-            raise InputError(
-                f"teacher.model={self.model!r} names {count} model{'' if count == 1 else 's'}, but the teacher {self.kind} takes "
-                f"{'several, separated by commas' if self.takes_several else 'one'}; choose --config=FILE.py:PRESET:teacher={kind}."
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,6 +41,13 @@ class Live(VectorModel):
     """Run the teacher with its own dropout, as DistilCSE's code does for CKD."""
 
     is_live = True
+
+    def check(self) -> None:
+        if len(self.models) > 1:
+            raise InputError(
+                f"teacher.model={self.model!r} names {len(self.models)} models, but the teacher {self.kind} takes one; choose "
+                "--config=FILE.py:PRESET:teacher=stored."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,8 +75,26 @@ class WhiteningOptions(Teacher):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StoredVectors(VectorModel, WhiteningOptions):
-    """Models whose vectors are computed once and cached on disk."""
+class Stored(VectorModel, WhiteningOptions):
+    """Computes the vectors of one or several models once and caches them on disk. The target of several models, of any width
+    and tokenizer, is the concatenation of their unit vectors; its cosines are the weighted mean of theirs."""
+
+    kind: str = "stored"
+    weights: tuple[Positive, ...] = ()
+    """Relative weight of each of several models; empty: equal weights."""
+
+    def check(self) -> None:
+        count = len(self.models)
+        refuse([
+            (self.weights and len(self.weights) != count,
+             f"teacher.weights={self.weights} has {len(self.weights)} weights, but teacher.model names {count} teachers; give one weight for each."),
+            (count > 1 and not self.normalize,
+             f"teacher.normalize=False: {count} teachers' vectors are joined at unit length; set --config.teacher.normalize=True."),
+        ])  # fmt: skip
+
+    def shares(self) -> tuple[float, ...]:
+        weights = self.weights or (1.0,) * len(self.models)
+        return tuple(weight / sum(weights) for weight in weights)
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         folder, dtype = cache_folder(inputs.data.cache_folder) / "targets", np.dtype(inputs.compute_dtype).name
@@ -102,36 +116,3 @@ class StoredVectors(VectorModel, WhiteningOptions):
             ]
             stored.append(self.whitened(arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())))
         return tuple(stored)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Stored(StoredVectors):
-    """Computes the teacher's vectors of the text once and caches them on disk."""
-
-    kind: str = "stored"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Several(StoredVectors):
-    """Several models, of any width and tokenizer, whose vectors are computed once and cached on disk. The target is one vector,
-    the concatenation of the teachers' unit vectors; its cosines are the weighted mean of theirs."""
-
-    kind: str = "several"
-    weights: tuple[Positive, ...] = ()
-    """Relative weight of each of several teachers; empty: equal weights."""
-
-    takes_several = True
-
-    def check(self) -> None:
-        super().check()
-        count = len(self.models)
-        refuse([
-            (self.weights and len(self.weights) != count,
-             f"teacher.weights={self.weights} has {len(self.weights)} weights, but teacher.model names {count} teachers; give one weight for each."),
-            (not self.normalize,
-             f"teacher.normalize=False: {count} teachers' vectors are joined at unit length; set --config.teacher.normalize=True."),
-        ])  # fmt: skip
-
-    def shares(self) -> tuple[float, ...]:
-        weights = self.weights or (1.0,) * len(self.models)
-        return tuple(weight / sum(weights) for weight in weights)
