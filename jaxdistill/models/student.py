@@ -61,8 +61,6 @@ class Student:
     read), their single characters and special tokens. This text is tokenised as before, other text into more tokens.
     Empty: the whole tokenizer."""
 
-    computes = True
-    """Whether `make` runs a model, except for a draft, see `ModelContext.draft`."""
     reads_pairs = False
     """Whether it is a cross-encoder, which has no vectors and no prompts."""
     export_prompt = False

@@ -38,9 +38,6 @@ class ModelContext:
     precision: Precision = "auto"
     located: Callable[[str], str] = str
     """Maps the name of a model to its location: an earlier stage is a folder."""
-    draft: bool = False
-    """Only shapes matter, so no model reads the text: evenly spaced layers, units pruned by their weights and a table of
-    zeros stand in for what a student takes from it."""
 
 
 class TargetInputs(NamedTuple):

@@ -153,13 +153,13 @@ def objective_title(config: Config) -> str:
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
     """A run that is ready to train; raises `InputError` for anything that cannot work. With a mesh of `absent` devices, for which
-    the step is only compiled, no model runs, and the run cannot train."""
+    the step is only compiled, no targets are computed, and the run cannot train."""
     mesh, groups, objective = checked_setup(config, absent)
     dtype, can_run, teacher_options = dtype_of(config.run.precision), absent is None, config.teacher
     context = context_of(config, workdir)
     labellers, teachers = teacher_options.labellers(context), teacher_options.load(context)
     written = read_student(config, workdir) if can_run else None
-    student = written or make_student(config, teachers, workdir, draft=True)
+    student = written or make_student(config, teachers, workdir)
     if config.run.export_to:
         onnx.check(student)
     check_models(config, objective, student, teachers)
@@ -192,12 +192,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         )
     teacher = teachers[0] if len(teachers) == 1 else None
     live_teacher = teacher if objective.teacher_views and teacher_options.is_live else None
-    program_of = partial(make_step, config, objective, teacher=teacher, mesh=mesh, live=bool(live_teacher), steps=steps)
-    program = program_of(student)
-    # By now, all is checked that can be known before a model reads the text.
-    if can_run and written is None and config.student.computes:
-        student = config.student.with_length(make_student(config, teachers, workdir), length)
-        program = program_of(student)
+    program = make_step(config, objective, student, teacher, mesh, live=bool(live_teacher), steps=steps)
     targets = Targets(config, objective, store, teachers, labellers, progress=progress, absent=not can_run)
     live = None if targets.store is None else Viewed(targets.store, objective.teacher_views)
     data = batches_with(live or targets.arrays)
@@ -460,7 +455,7 @@ def sized_to_text(objective: Objective, rows: int) -> Objective:
     return dataclasses.replace(cast(Any, objective), queue_size=most)
 
 
-def context_of(config: Config, workdir: pathlib.Path, *, draft: bool = False) -> ModelContext:
+def context_of(config: Config, workdir: pathlib.Path) -> ModelContext:
     """The context in which a run's models are made: data and run options, views, earlier stages."""
     return ModelContext(
         data=config.data,
@@ -468,23 +463,19 @@ def context_of(config: Config, workdir: pathlib.Path, *, draft: bool = False) ->
         seed=config.run.seed,
         precision=config.run.precision,
         located=lambda name: stage_export(name, workdir),
-        draft=draft,
     )
 
 
-def make_student(
-    config: Config, teachers: Sequence[SentenceModel], workdir: pathlib.Path, *, draft: bool = False
-) -> SentenceModel:
+def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: pathlib.Path) -> SentenceModel:
     """The untrained student, with the similarity by which its training compares vectors.
 
     Args:
       teachers: models whose vectors are the targets; `student.model=teacher` means the first one.
-      draft: see `ModelContext.draft`.
 
     Raises:
       InputError: it cannot be made or exported.
     """
-    inputs = StudentInputs(context_of(config, workdir, draft=draft), config.teacher, teachers)
+    inputs = StudentInputs(context_of(config, workdir), config.teacher, teachers)
     student = config.student.make(inputs)
     if not (config.teacher.scores_pairs or config.teacher.is_outside):
         check_roles(config.data, [student, *teachers])

@@ -31,8 +31,6 @@ class Fresh(Layered, Prompted, Headed):
     `data.text` that the student reads. It lower-cases text and keeps accents. For text without spaces (Thai), it splits
     long runs of characters and isolates rare characters. 0: the tokenizer of `model`."""
 
-    computes = False
-
     def make(self, inputs: StudentInputs) -> SentenceModel:
         data, tokenizer_folder = inputs.context.data, None
         model = self.loaded(inputs)

@@ -50,10 +50,6 @@ class Cutting(Layered):
     """Units to keep in each feed-forward network: those that contribute most to the hidden states on up to 1,024 sentences
     of `data.text`. 0: all."""
 
-    @property
-    def computes(self) -> bool:
-        return self.layers.startswith(pruning.GREEDY) or self.intermediate > 0
-
     def cut(self, inputs: StudentInputs, model: SentenceModel) -> SentenceModel:
         """The model with only the layers and units to keep, and compact tables."""
         context = inputs.context
@@ -62,8 +58,7 @@ class Cutting(Layered):
         if self.model == "teacher":
             model = model.with_params(model.params)  # to float32: a frozen teacher keeps the stored dtype
         if self.intermediate:
-            energies = None if context.draft else pruning.unit_energies(context, model)
-            model = pruning.pruned(model, self.intermediate, energies)
+            model = pruning.pruned(model, self.intermediate, pruning.unit_energies(context, model))
         return self.compact(inputs, model)
 
 

@@ -58,15 +58,13 @@ class Static(Headed):
         tokenizer.enable_truncation(static.MAX_LENGTH)
         dropped = unknown_id(tokenizer)
         bare = dataclasses.replace(model.without_prompts(), tokenizer=tokenizer, max_length=static.MAX_LENGTH)
-        table = np.zeros((entries, self.width), np.float32)
-        if not inputs.context.draft:
-            log.info("student: vectors of %s tokens by %s", f"{entries:,}", model.source)
-            texts = chain.from_iterable(prompted_rows(inputs.context.data, inputs.context.student_views, bare))
-            encodings = bare.encodings(evenly_sampled(texts, SAMPLE))
-            ids = np.fromiter(chain.from_iterable(one.ids for one in encodings), np.int64)
-            share = np.bincount(ids, minlength=entries) / max(len(ids), 1)
-            pieces = [words.get(token, [token]) for token in range(entries)]
-            table = start(token_vectors(inputs.context, model, pieces), share, self.width, dropped=dropped)
+        log.info("student: vectors of %s tokens by %s", f"{entries:,}", model.source)
+        texts = chain.from_iterable(prompted_rows(inputs.context.data, inputs.context.student_views, bare))
+        encodings = bare.encodings(evenly_sampled(texts, SAMPLE))
+        ids = np.fromiter(chain.from_iterable(one.ids for one in encodings), np.int64)
+        share = np.bincount(ids, minlength=entries) / max(len(ids), 1)
+        pieces = [words.get(token, [token]) for token in range(entries)]
+        table = start(token_vectors(inputs.context, model, pieces), share, self.width, dropped=dropped)
         architecture = static.architecture_of(table, dropped=dropped)
         definition = EncoderDefinition(architecture=architecture, pooling=static.POOLING, normalize=True)
         source = f"a table of {self.width} numbers per token of {model.source}"
