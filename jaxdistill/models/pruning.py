@@ -36,7 +36,6 @@ from jaxdistill.models.model_text import sampled_ids
 from jaxdistill.models.surgery import from_layers
 from jaxdistill.models.teacher import ModelContext
 
-GREEDY = "greedy:"
 LAYERS_SAMPLE = 512
 """Most sentences on which layers are chosen; a longer text gives at least half as many."""
 SAMPLE, BATCH = 1024, 32
@@ -50,7 +49,7 @@ log = logging.getLogger(__name__)
 
 def layers_of(choice: str, context: ModelContext, model: SentenceModel) -> str:
     """`student.layers` with the layers of a greedy choice as a list."""
-    depth, number = model.definition.architecture.layers, choice.removeprefix(GREEDY)
+    depth, number = model.definition.architecture.layers, choice.removeprefix("greedy:")
     if number == choice or not number.isdecimal() or not 0 < int(number) <= depth:
         return choice  # `surgery.from_layers` reads or refuses it
     ids, dtype = sampled_ids(context.data, context.student_views, model, LAYERS_SAMPLE), dtype_of(context.precision)

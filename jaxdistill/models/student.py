@@ -160,7 +160,8 @@ class Headed(Student):
         return model
 
     def check(self, teacher: Teacher) -> None:
-        models, fitted = len(teacher.vector_models), self.head_init == "fitted" and self.head != "none"
+        models = 0 if teacher.scores_pairs else len(teacher.models)
+        fitted = self.head_init == "fitted" and self.head != "none"
         refuse([
             (self.dims and self.head != "none" and not self.keep_head,
              f"student.dims={self.dims} trains the vectors of the head, but student.keep_head=False exports others; leave out one or "

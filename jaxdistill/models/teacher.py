@@ -88,11 +88,6 @@ class Teacher:
         return ()
 
     @property
-    def vector_models(self) -> Sequence[str]:
-        """Names of the models whose vectors are the targets."""
-        return () if self.scores_pairs else self.models
-
-    @property
     def files(self) -> Mapping[str, Sequence[str]]:
         """Maps an option to its files, which must be the same in all processes."""
         return {}

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from jaxdistill.core import CountOrNone, Range, Rate
 from jaxdistill.models import pruning, surgery
-from jaxdistill.models.checkpoints.model import SentenceModel, labels_of
+from jaxdistill.models.checkpoints.model import SentenceModel, locate
+from jaxdistill.models.checkpoints.modules import read_modules
 from jaxdistill.models.student import Headed, Prompted, Student, StudentInputs
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class CrossEncoder(Cutting):
     reads_pairs = True
 
     def make(self, inputs: StudentInputs) -> SentenceModel:
-        has_head = self.model != "teacher" and labels_of(inputs.context.located(self.model)) == 1
+        has_head = self.model != "teacher" and read_modules(locate(inputs.context.located(self.model))).labels == 1
         options = dataclasses.replace(self, pooling="") if has_head else self
         model = options.cut(inputs, options.loaded(inputs))
         origin = "its own, trained" if model.definition.reads_pairs else "a new"

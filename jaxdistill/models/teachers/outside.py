@@ -20,7 +20,7 @@ from jaxdistill.models import outside
 from jaxdistill.models.checkpoints.model import NO_PROMPT, prompt_text
 from jaxdistill.models.model_text import sentence_roles
 from jaxdistill.models.teacher import ModelContext, Prompting, TargetInputs
-from jaxdistill.models.teachers.vectors import WhiteningOptions
+from jaxdistill.models.teachers.vectors import StoredOptions
 
 BLOCK_ROWS = 1024
 """Rows that are stored together: fewer than of a model, because their vectors may cost money."""
@@ -29,11 +29,8 @@ functions: dict[str, Callable[..., Any]] = {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OutsideVectors(WhiteningOptions):
+class OutsideVectors(StoredOptions):
     """Vectors that something outside of JAX computes once; finished blocks are cached on disk."""
-
-    normalize: bool = True
-    """False: compare vectors as they come; a student made from a checkpoint with a Normalize module lacks it."""
 
     is_outside = True
     texts_per_call = BLOCK_ROWS

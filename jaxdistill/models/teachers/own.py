@@ -12,7 +12,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data import targets
 from jaxdistill.data.text import read, split_specs
 from jaxdistill.models.teacher import TargetInputs, Teacher
-from jaxdistill.models.teachers.vectors import WhiteningOptions
+from jaxdistill.models.teachers.vectors import StoredOptions
 
 ROUNDING = 1e-6
 """Fraction by which rounding may push a score above its limit."""
@@ -34,12 +34,10 @@ class OwnFile(Teacher):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Vectors(OwnFile, WhiteningOptions):
+class Vectors(OwnFile, StoredOptions):
     """Your own vectors, one for each row of the text."""
 
     kind: str = "vectors"
-    normalize: bool = True
-    """False: compare vectors as pooled; a student made from a checkpoint with a Normalize module lacks it."""
 
     def width(self, widths: Sequence[int]) -> int:
         return super().width([targets.open_own_vectors(self.file).shape[1]])

@@ -51,9 +51,11 @@ class Live(VectorModel):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WhiteningOptions(Teacher):
-    """Transforms of stored vectors before they are compared."""
+class StoredOptions(Teacher):
+    """How stored vectors are compared."""
 
+    normalize: bool = True
+    """False: compare vectors as they come; a student made from a checkpoint with a Normalize module lacks it."""
     whiten: Fraction = 0.0
     """Above 0: centres stored targets and divides each principal component by its standard deviation raised to this power;
     1 is full whitening. For teachers whose vectors lie in a narrow cone, such as GTE and E5."""
@@ -75,7 +77,7 @@ class WhiteningOptions(Teacher):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Stored(VectorModel, WhiteningOptions):
+class Stored(VectorModel, StoredOptions):
     """Computes the vectors of one or several models once and caches them on disk. The target of several models, of any width
     and tokenizer, is the concatenation of their unit vectors; its cosines are the weighted mean of theirs."""
 
