@@ -20,7 +20,7 @@ from jaxdistill.models import outside
 from jaxdistill.models.checkpoints.model import NO_PROMPT, prompt_text
 from jaxdistill.models.model_text import sentence_roles
 from jaxdistill.models.teacher import ModelContext, Prompting, TargetInputs
-from jaxdistill.models.teachers.vectors import StoredOptions
+from jaxdistill.models.teachers.vectors import StoredVectors
 
 BLOCK_ROWS = 1024
 """Rows that are stored together: fewer than of a model, because their vectors may cost money."""
@@ -29,7 +29,7 @@ functions: dict[str, Callable[..., Any]] = {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OutsideVectors(StoredOptions):
+class OutsideVectors(StoredVectors):
     """Vectors that something outside of JAX computes once; finished blocks are cached on disk."""
 
     is_outside = True
@@ -46,34 +46,36 @@ class OutsideVectors(StoredOptions):
     def width(self, widths: Sequence[int]) -> int:
         return super().width([self.vector_width()])
 
-    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        folder, text, width = cache_folder(inputs.data.cache_folder) / "targets", inputs.text, self.vector_width()
-        source, stored = f"teacher.{self.given_by}={getattr(self, self.given_by)}", []
-        for view in inputs.objective.teacher_views:
+    def vectors(self, inputs: TargetInputs, view: str) -> Float[np.ndarray, "rows e"]:
+        text, width = inputs.text, self.vector_width()
+        source = f"teacher.{self.given_by}={getattr(self, self.given_by)}"
 
-            def embed(rows: Sequence[int], advance: Advance, view: str = view) -> np.ndarray:
-                vectors, roles = np.zeros((len(rows), width), np.float32), np.array(text.roles(view, rows))
-                for role in dict.fromkeys(roles.tolist()):
-                    of_role = np.flatnonzero(roles == role)
-                    for begin in range(0, len(of_role), self.texts_per_call):
-                        batch = of_role[begin : begin + self.texts_per_call]
-                        texts = [text.text(view, rows[index]) for index in batch]
-                        failed = f"{source} failed at row {rows[batch[0]]:,} of the text; run it again to continue after the last block"
-                        with foreign_errors(failed):
-                            result = self.embed(texts, role)
-                        if result.shape != (len(batch), width):
-                            raise InputError(f"{source} gives {list(result.shape)} numbers, not {[len(batch), width]}.")
-                        vectors[batch] = result
-                        advance(len(batch))
-                return vectors
+        def embed(rows: Sequence[int], advance: Advance) -> np.ndarray:
+            vectors, roles = np.zeros((len(rows), width), np.float32), np.array(text.roles(view, rows))
+            for role in dict.fromkeys(roles.tolist()):
+                of_role = np.flatnonzero(roles == role)
+                for begin in range(0, len(of_role), self.texts_per_call):
+                    batch = of_role[begin : begin + self.texts_per_call]
+                    texts = [text.text(view, rows[index]) for index in batch]
+                    failed = f"{source} failed at row {rows[batch[0]]:,} of the text; run it again to continue after the last block"
+                    with foreign_errors(failed):
+                        result = self.embed(texts, role)
+                    if result.shape != (len(batch), width):
+                        raise InputError(f"{source} gives {list(result.shape)} numbers, not {[len(batch), width]}.")
+                    vectors[batch] = result
+                    advance(len(batch))
+            return vectors
 
-            key = f"{self.digest()} {text.content_digest} {inputs.data.roles} {view}"
-            rows = cast(Any, range(text.rows))  # `embed` takes rows, to find their roles, in place of texts
-            vectors = targets.cached_vectors(
-                folder, key, embed, rows, width, what=f"targets of {source}", progress=inputs.progress, block_rows=BLOCK_ROWS,
-            )  # fmt: skip
-            stored.append(vectors)
-        return tuple(map(self.whitened, stored))
+        return targets.cached_vectors(
+            cache_folder(inputs.data.cache_folder) / "targets",
+            f"{self.digest()} {text.content_digest} {inputs.data.roles} {view}",
+            embed,
+            cast(Any, range(text.rows)),  # `embed` takes rows, to find their roles, in place of texts
+            width=width,
+            what=f"targets of {source}",
+            progress=inputs.progress,
+            block_rows=BLOCK_ROWS,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from jaxdistill.core import InputError
 from jaxdistill.data import targets
 from jaxdistill.data.text import read, split_specs
 from jaxdistill.models.teacher import TargetInputs, Teacher
-from jaxdistill.models.teachers.vectors import StoredOptions
+from jaxdistill.models.teachers.vectors import StoredVectors
 
 ROUNDING = 1e-6
 """Fraction by which rounding may push a score above its limit."""
@@ -34,7 +34,7 @@ class OwnFile(Teacher):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Vectors(OwnFile, StoredOptions):
+class Vectors(OwnFile, StoredVectors):
     """Your own vectors, one for each row of the text."""
 
     kind: str = "vectors"
@@ -42,10 +42,9 @@ class Vectors(OwnFile, StoredOptions):
     def width(self, widths: Sequence[int]) -> int:
         return super().width([targets.open_own_vectors(self.file).shape[1]])
 
-    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
+    def vectors(self, inputs: TargetInputs, view: str) -> targets.Selected:
         array = targets.checked_own_vectors(self.file, inputs.text.input_rows, inputs.text.input_row)
-        selected = targets.Selected(array, inputs.text.input_row)
-        return (self.whitened(selected),) * len(inputs.objective.teacher_views)
+        return targets.Selected(array, inputs.text.input_row)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

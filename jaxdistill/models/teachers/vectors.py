@@ -51,8 +51,8 @@ class Live(VectorModel):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StoredOptions(Teacher):
-    """How stored vectors are compared."""
+class StoredVectors(Teacher):
+    """Vectors of the text that are made before training, one for each row."""
 
     normalize: bool = True
     """False: compare vectors as they come; a student made from a checkpoint with a Normalize module lacks it."""
@@ -71,13 +71,21 @@ class StoredOptions(Teacher):
         check_size("teacher.components", self.components, most, "the width of the targets", least=0)
         return self.components or most
 
-    def whitened(self, array: Float[np.ndarray, "rows _"] | targets.Selected | targets.Joined) -> targets.Stored:
-        """The targets with `whiten` and `components` applied."""
-        return targets.Whitened(array, power=self.whiten, components=self.components) if self.transforms else array
+    def vectors(
+        self, inputs: TargetInputs, view: str
+    ) -> Float[np.ndarray, "rows _"] | targets.Selected | targets.Joined:
+        """The vectors of a view of the text, one for each row, as they come."""
+        raise NotImplementedError
+
+    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
+        arrays = [self.vectors(inputs, view) for view in inputs.objective.teacher_views]
+        if not self.transforms:
+            return tuple(arrays)
+        return tuple(targets.Whitened(array, power=self.whiten, components=self.components) for array in arrays)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Stored(VectorModel, StoredOptions):
+class Stored(VectorModel, StoredVectors):
     """Computes the vectors of one or several models once and caches them on disk. The target of several models, of any width
     and tokenizer, is the concatenation of their unit vectors; its cosines are the weighted mean of theirs."""
 
@@ -98,23 +106,20 @@ class Stored(VectorModel, StoredOptions):
         weights = self.weights or (1.0,) * len(self.models)
         return tuple(weight / sum(weights) for weight in weights)
 
-    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
+    def vectors(self, inputs: TargetInputs, view: str) -> Float[np.ndarray, "rows _"] | targets.Joined:
         folder, dtype = cache_folder(inputs.data.cache_folder) / "targets", np.dtype(inputs.compute_dtype).name
-        views, text, stored = inputs.objective.teacher_views, inputs.text, []
+        text, arrays = inputs.text, []
         for embedder in inputs.embedders:
-            check_reads(inputs.data, embedder.model, views, text)
-        for view in views:
-            arrays = [
-                targets.cached_vectors(
-                    folder,
-                    f"{embedder.model.digest()} {text.content_digest} {view} {dtype}",
-                    lambda texts, advance, encode=embedder.encode: encode(texts, prompt="", show_progress_bar=advance),
-                    text.texts(view, embedder.model.role_prompts),
-                    width=embedder.width,
-                    what=f"targets of {embedder.model.source}",
-                    progress=inputs.progress,
-                )
-                for embedder in inputs.embedders
-            ]
-            stored.append(self.whitened(arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())))
-        return tuple(stored)
+            check_reads(inputs.data, embedder.model, [view], text)
+        for embedder in inputs.embedders:
+            vectors = targets.cached_vectors(
+                folder,
+                f"{embedder.model.digest()} {text.content_digest} {view} {dtype}",
+                lambda texts, advance, encode=embedder.encode: encode(texts, prompt="", show_progress_bar=advance),
+                text.texts(view, embedder.model.role_prompts),
+                width=embedder.width,
+                what=f"targets of {embedder.model.source}",
+                progress=inputs.progress,
+            )
+            arrays.append(vectors)
+        return arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())
