@@ -28,8 +28,7 @@ from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import bert, mistral, qwen3, roberta
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.models.checkpoints.model import SentenceModel
-from jaxdistill.models.teachers.live import Live
-from jaxdistill.models.teachers.stored import Stored
+from jaxdistill.models.teachers import Live, Stored
 from jaxdistill.objectives.congen import ConGen
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.training.build import make_objective, make_step

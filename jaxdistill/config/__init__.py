@@ -208,7 +208,7 @@ def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
     if name in names:
         return
     hint = closest_option(name, names, flag=flag)
-    having = [kind for kind in kinds.available() if option in kinds.default_options(kind)] if kinds else []
+    having = [kind for kind in kinds.classes if option in kinds.default_options(kind)] if kinds else []
     if any(other.startswith(f"{name}.") for other in names):
         hint = f" It is a section; set one of its options, such as {flag}{name}.OPTION."
     elif having:

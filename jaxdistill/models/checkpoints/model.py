@@ -318,11 +318,6 @@ def read_architecture(folder: Path) -> Architecture:
         return family(config["model_type"]).architecture(config)
 
 
-def labels_of(spec: str) -> int:
-    """Number of labels that the checkpoint `spec` classifies into: 1 for a cross-encoder, 0 without a classification head."""
-    return read_modules(locate(spec)).labels
-
-
 def _transformer_params(
     definition: EncoderDefinition, folder: Path, *, frozen: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
