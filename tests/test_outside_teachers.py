@@ -65,7 +65,7 @@ def test_a_function_is_not_asked_again_for_finished_blocks(tmp_path, monkeypatch
     def targets():
         return stored(Function.of(embed, name="counted", dims=2, batch_size=4), tmp_path, roles="query")
 
-    with pytest.raises(InputError, match=r"teacher.function=counted failed at row 20 .*the service is busy"):
+    with pytest.raises(InputError, match=r"teacher.function=counted failed at row 21 .*the service is busy"):
         targets()
     assert asked == TEXTS[:20]
     fails_after = 25

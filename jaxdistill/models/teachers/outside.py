@@ -57,7 +57,7 @@ class OutsideVectors(StoredVectors):
                 for begin in range(0, len(of_role), self.texts_per_call):
                     batch = of_role[begin : begin + self.texts_per_call]
                     texts = [text.text(view, rows[index]) for index in batch]
-                    failed = f"{source} failed at row {rows[batch[0]]:,} of the text; run it again to continue after the last block"
+                    failed = f"{source} failed at row {rows[batch[0]] + 1:,} of the text; run it again to continue after the last block"
                     with foreign_errors(failed):
                         result = self.embed(texts, role)
                     if result.shape != (len(batch), width):
