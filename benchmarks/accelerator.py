@@ -15,6 +15,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import time
@@ -27,18 +28,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tpu_plan
-from interleaved import random_unit
+from interleaved import random_unit, timed
 from jax.experimental import topologies
 from jax.sharding import Mesh
+from queue_loss import loss_and_gradient
 
-from jaxdistill.core import Batch, Encoded, Sizes, Tokens
+from jaxdistill.core import Batch, Tokens
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.ops import ring
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models import inference
 from jaxdistill.models.checkpoints.model import SentenceModel
-from jaxdistill.objectives.congen import ConGen
 from jaxdistill.training.build import make_objective, make_step
 from jaxdistill.training.metrics import product_flops
 from jaxdistill.training.plan import shapes_of, slice_named
@@ -71,17 +72,6 @@ SMALL = Size("minilm-l6", "minilm-l6", layers=1, batch=32, queue=256, product=25
 FULL = Size()
 
 
-def timed(call: Callable[[], Any], repeats: int) -> float:
-    """Seconds of a call, the median of `repeats`, after one that compiles."""
-    jax.block_until_ready(call())
-    times = []
-    for _ in range(repeats):
-        begun = time.perf_counter()
-        jax.block_until_ready(call())
-        times.append(time.perf_counter() - begun)
-    return sorted(times)[len(times) // 2]
-
-
 class Program(NamedTuple):
     """A jitted function and its arguments."""
 
@@ -98,11 +88,10 @@ class Program(NamedTuple):
         with jax.set_mesh(mesh):
             traced = self.function.trace(*(shapes_of(self.arguments) if size.absent else arguments))
             flops = product_flops(traced.jaxpr.jaxpr)
-            wall, processor = time.perf_counter(), time.process_time()
-            compiled = traced.lower().compile()
+            compiled, wall, processor = timed(lambda: traced.lower().compile())
             found = {
-                "compile_s": time.perf_counter() - wall,
-                "compile_processor_s": time.process_time() - processor,
+                "compile_s": wall,
+                "compile_processor_s": processor,
                 "temporaries_gib": compiled.memory_analysis().temp_size_in_bytes / 2**30,
                 "tflop": flops / 1e12,
             }
@@ -113,9 +102,10 @@ class Program(NamedTuple):
                 result = compiled(*arguments)
                 if self.carries:
                     arguments[0] = result[0]
-                return result
+                return jax.block_until_ready(result)
 
-            seconds = timed(call, size.repeats)
+            call()
+            seconds = statistics.median(timed(call)[1] for _ in range(size.repeats))
         rates = {"sentences_per_s": self.sentences / seconds} if self.sentences else {}
         return found | {"ms": 1e3 * seconds, "tflops_per_s": flops / seconds / 1e12} | rates
 
@@ -227,17 +217,11 @@ def queue(size: Size, mesh: Mesh) -> Programs:
     width = 1024 if size.queue == FULL.queue else 64
     student, teacher = (random_unit((size.batch, views, width), seed=views) for views in (2, 1))
     for keys in (4096, 65536) if size.queue == FULL.queue else (size.queue,):
-        objective = ConGen(queue_size=keys)
-        sizes = Sizes(size.batch, width, 0, 0, 0, 0, jnp.dtype("bfloat16"))
-        _, state = objective.init(jax.random.key(0), sizes, random_unit((keys, width)))
-
-        def loss(vectors, teacher, state, objective=objective):
-            return jnp.mean(objective({}, state, Encoded(vectors), Encoded(teacher))[0])
-
+        function, state = loss_and_gradient(random_unit((keys, width)), student, teacher, precision="bfloat16")
         for block in (1024, 4096, 16384):
             ring.BLOCK_ROWS = ring.BLOCK_ROWS_OF_GPUS = block  # read when the next program is traced
-            both = on_mesh(mesh, jax.value_and_grad(loss))
-            yield f"{keys} keys, blocks of {block}", Program(both, (student, teacher, state))
+            both = on_mesh(mesh, function)
+            yield f"{keys} keys, blocks of {block}", Program(both, (student, state))
             both.clear_cache()
 
 
@@ -260,17 +244,12 @@ def attention(size: Size, mesh: Mesh) -> Programs:
             yield f"{row} slots, {name}", Program(both, (x, x, x))
 
 
-def step_float32(size: Size, mesh: Mesh) -> Programs:
-    """A small step in float32, without dropout."""
-    small = size._replace(teacher="minilm-l6", student="minilm-l6", layers=2, batch=32, queue=256)
-    yield "step", congen_step(small, mesh, exact=True)
-
-
 def parity(size: Size) -> dict[str, Any]:
-    """The largest relative difference of ten losses of `step_float32` between this device and the CPU."""
+    """The largest relative difference of ten losses of a small step in float32 between this device and the CPU."""
     losses: dict[str, list[float]] = {}
+    small = size._replace(teacher="minilm-l6", student="minilm-l6", layers=2, batch=32, queue=256)
     for platform in (jax.default_backend(), "cpu"):
-        ((_, program),) = step_float32(size, meshes.make_mesh(devices=jax.devices(platform)[:1]))
+        program = congen_step(small, meshes.make_mesh(devices=jax.devices(platform)[:1]), exact=True)
         (state, *rest), losses[platform] = program.arguments, []
         for _ in range(10):
             state, metrics = program.function(state, *rest)
@@ -288,7 +267,7 @@ FIGURES: dict[str, tuple[int, Callable[[Size, Mesh], Programs] | None]] = {
     "encode": (120, encode),
     "queue": (120, queue),
     "attention": (120, attention),
-    "parity": (120, step_float32),
+    "parity": (120, None),
 }
 """Limit in seconds and JAX programs of each figure, in the order of their value."""
 
@@ -297,9 +276,7 @@ def measured(name: str, size: Size, target: str) -> dict[str, Any]:
     """A figure: its programs' times or, with a target, the seconds of compiling them for it."""
     programs = FIGURES[name][1]
     if programs is None:
-        return device()
-    if name == "parity" and not target:
-        return parity(size)
+        return device() if name == "device" else parity(size)
     mesh = absent_mesh(target) if target else meshes.make_mesh(devices=jax.devices()[:1])
     size, found = size._replace(absent=bool(target)), dict[str, Any]()
     for each, program in programs(size, mesh):

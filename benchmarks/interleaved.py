@@ -48,16 +48,12 @@ def timed(work: Callable[[], Value]) -> tuple[Value, float, float]:
 
 
 class Elsewhere:
-    """Work in a process of its own, which waits until `timed` asks for a round."""
+    """Work in a process of its own, which calls `make` with the arguments to get it, and waits until `timed` asks for a round."""
 
     torch: ClassVar[dict[str, Any]] = {}
     """PyTorch's version and number of threads, once a process has used it."""
 
     def __init__(self, make: Callable[..., Work], *arguments, **named):
-        """
-        Args:
-          make: a function of a module, which the process calls with the arguments to get its work.
-        """
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         context.Process(target=_serve, args=(theirs, make, arguments, named), daemon=True).start()

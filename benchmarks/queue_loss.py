@@ -10,7 +10,7 @@ difference of the first loss from float32's.
 
 import argparse
 from collections.abc import Callable, Sequence
-from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -69,16 +69,8 @@ def torch_calls(args, arrays: Sequence[np.ndarray]) -> Work:
 def jax_call(seeds: np.ndarray, student: np.ndarray, teacher: np.ndarray, *, precision: str) -> Callable[[], float]:
     """A call that returns the loss; the gradient is computed too."""
     jax.set_mesh(make_mesh(devices=jax.devices()[:1]))
-    objective = ConGen(queue_size=len(seeds))
-    sizes = Sizes(len(student), student.shape[-1], 0, 0, 0, 0, jnp.dtype(precision))
-    _, state = objective.init(jax.random.key(0), sizes, jnp.asarray(seeds))
-
-    def loss(vectors: jax.Array, state):
-        losses, state, _ = objective({}, state, Encoded(vectors), Encoded(jnp.asarray(teacher)))
-        return jnp.mean(losses), state
-
-    step = jax.jit(partial(jax.value_and_grad(loss, has_aux=True)), donate_argnums=1)
-    vectors = jnp.asarray(student)
+    function, state = loss_and_gradient(seeds, student, teacher, precision=precision)
+    step, vectors = jax.jit(function, donate_argnums=1), jnp.asarray(student)
 
     def call() -> float:
         nonlocal state
@@ -86,6 +78,21 @@ def jax_call(seeds: np.ndarray, student: np.ndarray, teacher: np.ndarray, *, pre
         return float(jax.block_until_ready((value, gradient))[0])
 
     return call
+
+
+def loss_and_gradient(
+    seeds: np.ndarray, student: np.ndarray, teacher: np.ndarray, *, precision: str
+) -> tuple[Callable, Any]:
+    """The function of vectors and state that gives ((loss, state), gradient), and the first state."""
+    objective = ConGen(queue_size=len(seeds))
+    sizes = Sizes(len(student), student.shape[-1], 0, 0, 0, 0, jnp.dtype(precision))
+    _, state = objective.init(jax.random.key(0), sizes, jnp.asarray(seeds))
+
+    def loss(vectors: jax.Array, state: Any) -> tuple[jax.Array, Any]:
+        losses, state, _ = objective({}, state, Encoded(vectors), Encoded(teacher))
+        return jnp.mean(losses), state
+
+    return jax.value_and_grad(loss, has_aux=True), state
 
 
 def torch_call(

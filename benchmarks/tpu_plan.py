@@ -28,8 +28,7 @@ from jaxdistill.encoders.architecture import Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import bert, mistral, qwen3, roberta
 from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.models.checkpoints.model import SentenceModel
-from jaxdistill.models.teachers.live import Live
-from jaxdistill.models.teachers.stored import Stored
+from jaxdistill.models.teachers import Live, Stored
 from jaxdistill.objectives.congen import ConGen
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.training.build import make_objective, make_step
@@ -67,10 +66,9 @@ def main(arguments: Sequence[str]) -> None:
     mesh = target.mesh(model_axis=args.model_axis, slices=args.slices)
     config = config_of(args, batch_size=args.sentences * meshes.batch_devices(mesh))
     objective = make_objective(config)
-    layers = [int(count) for count in args.layers.split(":")]
-    teacher = model(args.teacher, layers=layers[0])
+    teacher = model(args.teacher)
     width = teacher.definition.embedding_width
-    student = model(args.student, layers=layers[1], width=width)
+    student = model(args.student, width=width)
     program = make_step(config, objective, student, teacher, mesh, live=not args.stored, steps=1000)
     frozen = {} if args.stored else meshes.frozen_shapes(teacher.frozen_params(mesh), jnp.bfloat16)
     batch = batch_of(args, objective, meshes.batch_devices(mesh), width)
@@ -94,9 +92,6 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--model_axis", type=int, default=1, help="as run.model_axis")
     parser.add_argument("--slices", type=int, default=0, help="as run.slices")
     parser.add_argument("--stored", action="store_true", help="stored targets: the teacher is not in the step")
-    parser.add_argument(
-        "--layers", default="0:0", help="of teacher and student, for short compilations; 0: all of them"
-    )
     parser.add_argument("--queue_size", type=int, default=65536, help="of ConGen")
     parser.add_argument("--sentences", type=int, default=64, help="of each part of the batch")
     parser.add_argument("--rows", type=int, default=8, help="that hold these sentences in one view")
@@ -112,7 +107,7 @@ def config_of(args: Any, batch_size: int) -> Config:
     return Config(objective=objective, data=Data(batch_size=batch_size), teacher=teacher, run=options)
 
 
-def model(name: str, *, layers: int, width: int = 0) -> SentenceModel:
+def model(name: str, *, layers: int = 0, width: int = 0) -> SentenceModel:
     """A model of shapes without weights, of its first layers alone if `layers`, with a head to `width` if it is not 0."""
     family, pooling, dtype, settings = MODELS[name]
     architecture = family.architecture(settings | ({"num_hidden_layers": layers} if layers else {}))

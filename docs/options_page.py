@@ -27,14 +27,13 @@ def sections() -> Iterator[tuple[str, str, list[Option]]]:
             yield section, first_line(PLAIN[section]), options_of(PLAIN[section])
         elif section != "objective":
             yield section, kinds_line(KINDS[section]), options_of_kinds(KINDS[section])
-    for name in KINDS["objective"].available():
-        kind = KINDS["objective"].options_class(name)
+    for name, kind in KINDS["objective"].classes.items():
         yield f"objective ({name})", first_line(kind), options_of(kind)
 
 
 def kinds_line(kinds: Kinds) -> str:
     """A paragraph on the kinds of a section: the default, and a sentence on each."""
-    texts = {name: " ".join((inspect.getdoc(kinds.options_class(name)) or "").split()) for name in kinds.available()}
+    texts = {name: " ".join((inspect.getdoc(kind) or "").split()) for name, kind in kinds.classes.items()}
     described = [f"`{name}`: {text.partition('. ')[0].rstrip('.')}." for name, text in texts.items()]
     return f"The kind, `{kinds.default}` by default, determines the other options. {' '.join(described)}"
 
@@ -46,12 +45,12 @@ def first_line(kind: type) -> str:
 def options_of_kinds(kinds: Kinds) -> list[Option]:
     """The options of all kinds of a section. A meaning begins with the kinds that have the option, unless all do."""
     having: dict[Option, list[str]] = {}
-    for name in kinds.available():
-        for option in options_of(kinds.options_class(name)):
+    for name, kind in kinds.classes.items():
+        for option in options_of(kind):
             if option.name == "kind":
                 option = option._replace(default=repr(kinds.default))
             having.setdefault(option, []).append(name)
-    everywhere = len(kinds.available())
+    everywhere = len(kinds.classes)
     return [
         option if len(names) == everywhere else option._replace(meaning=f"For {', '.join(names)}. {option.meaning}")
         for option, names in having.items()

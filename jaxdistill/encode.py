@@ -83,7 +83,7 @@ def encode(
       batch_size: Sentences of 32 tokens that are computed together.
       precision: Of matrix products; auto: bfloat16 where the hardware supports it.
       plugins: Modules or files with your own families.
-      show_progress_bar: Show a bar.
+      show_progress_bar: Progress bar: on in the program, off from Python.
     """
     if not output:
         # At this point, the local variables are the arguments.

@@ -239,7 +239,7 @@ def evaluate(
       document_prompt: The same for each document in the task documents, also for the index model.
       batch_size: Sentences of 32 tokens that are computed together.
       precision: Of matrix products; auto: bfloat16 where the hardware supports it.
-      out: Results file, or a folder (ending in /) for results.json and index.html. From Python empty for none.
+      out: Results file, or a folder (ending in /) for results.json and index.html; empty: none.
 
     Raises:
       InputError: an option cannot be used.
@@ -312,6 +312,8 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
         "inputs": inputs,
         "files": digests,
     }
+    if not measured:
+        file = page = None
     if file:
         with writing(file):
             write_atomic(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
@@ -474,7 +476,7 @@ def _complain(line: str) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.evaluate`."""
-    options, _ = parse(evaluate, arguments, out=RESULTS)
+    options, _ = parse(evaluate, arguments)
     with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}):
         failed = 0
         try:

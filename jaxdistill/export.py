@@ -74,6 +74,8 @@ def restored_student(run: Workdir, steps: Sequence[int]) -> SentenceModel:
 
     Raises `InputError`, with the kept steps, if one is missing.
     """
+    if not run.folder.is_dir():
+        raise InputError(f"workdir={run.folder} does not exist.")
     config = read_config(run.folder)
     student = config and read_student(config, run.folder)
     if config is None or student is None or not run.checkpoints.is_dir():

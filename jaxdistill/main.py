@@ -128,7 +128,7 @@ def _defined(config: ConfigDict, argv: Sequence[str]) -> flags.FlagValues:
     text = "with --dry_run: compile the step for absent TPUs (v5e-16 or v5litepod-16, v5p-64, v6e-8), and print memory, FLOPs, collectives"
     text += " and the run's least minutes and chip-hours; needs the TPU compiler (pip install libtpu) but no TPU"
     flags.DEFINE_string("compile_for", "", text, values)
-    text = "check the options, and that text and models exist, and stop; elsewhere: for machines that see only buckets and hubs"
+    text = "check the options, the text's columns, and that files and models exist, and stop; elsewhere: for machines that see only buckets and hubs"
     flags.DEFINE_enum("check", None, ["here", "elsewhere"], text, values)
     flags.DEFINE_string("profile", "", "FIRST:LAST: trace these steps into DIR/profile, for xprof", values)
     return values
@@ -138,13 +138,14 @@ def train(args: Flags) -> None:
     """Checks, plans or runs the training that a command line describes."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
-    from jaxdistill.training.build import check_launch
     from jaxdistill.training.plan import print_plan
-    from jaxdistill.training.stages import run_stages
+    from jaxdistill.training.stages import check_launch, run_stages
 
     if args.check:
         check_launch(args.stages, args.workdir, args.check)
-        print("checked: the options are valid, and text and models exist; those on the hub were not looked for")
+        print(
+            "checked: the options are valid, and text and models exist; the hub and stores that do not answer were left out"
+        )
     elif args.compile_for:
         if len(args.stages) > 1:
             print(f"stage 1 of {len(args.stages)}")

@@ -209,7 +209,7 @@ def mine(
       batch_size: Sentences of 32 tokens that are computed together.
       precision: Of matrix products; auto: bfloat16 where the hardware supports it.
       plugins: Modules or files with your own families.
-      show_progress_bar: Show a bar.
+      show_progress_bar: Progress bar: on in the program, off from Python.
     """
     path = output_file(output, [".tsv"]) if output else None
     use_plugins(",".join(listed(plugins)))

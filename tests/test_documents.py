@@ -18,7 +18,7 @@ from jaxdistill.evals.documents import ordered, query_measures, read_set, set_fi
 from jaxdistill.evals.evaluation import Sources
 from jaxdistill.evaluate import EvaluationFailed
 from jaxdistill.models.checkpoints.folder import save
-from jaxdistill.models.students.cross_encoder import CrossEncoder
+from jaxdistill.models.students import CrossEncoder
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.training import dev
 

@@ -320,6 +320,9 @@ def test_no_file_of_others_and_no_results_of_other_inputs_are_replaced(tiny, dat
     pairs, out = tmp_path / "own.tsv.gz", tmp_path / "results.json"
     (tmp_path / "link").symlink_to(pairs)
     arguments = [f"--model={tiny}", f"--pairs={pairs}"]
+    evaluate.main(arguments)
+    assert not out.exists()  # without --out, the scores are only printed
+    arguments.append("--out=results.json")
     for input_file in (pairs, tmp_path / "link"):
         assert "is not of evaluate; move it" in program.refused(evaluate, [*arguments, f"--out={input_file}"], capsys)
     (tmp_path / "report").mkdir()

@@ -11,8 +11,7 @@ from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.students import static
 from jaxdistill.models.students.static import Static
-from jaxdistill.models.teachers.several import Several
-from jaxdistill.models.teachers.stored import Stored
+from jaxdistill.models.teachers import Live, Stored
 from jaxdistill.training.build import build, context_of, make_student
 
 import program
@@ -66,7 +65,9 @@ def test_teacher_and_student_give_vectors_as_pooled_where_asked(tmp_path):
         np.testing.assert_allclose(lengths[True], 1.0, rtol=1e-3)
         assert np.ptp(lengths[False]) > 0.01 and lengths[False].mean() > 1.5
     with pytest.raises(InputError, match="2 teachers' vectors are joined at unit length"):
-        Several(model="a,b", normalize=False).check()
+        Stored(model="a,b", normalize=False).check()
+    with pytest.raises(InputError, match="names 2 models, but the teacher live takes one; .*teacher=stored"):
+        Live(model="a,b").check()
 
 
 def test_students_start_close_to_targets_that_are_whitened_and_reduced(tmp_path, monkeypatch):

@@ -13,9 +13,10 @@ from jaxdistill.encoders.architecture import SentenceNorm
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.folder import save
-from jaxdistill.models.checkpoints.model import labels_of, load_model
+from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.checkpoints.modules import read_modules
 from jaxdistill.models.teacher import ModelContext
-from jaxdistill.models.teachers.live import Live
+from jaxdistill.models.teachers import Live
 
 import encoder_cases as cases
 
@@ -206,7 +207,7 @@ def test_a_classifier_behind_a_pooling_is_a_sentence_encoder(tmp_path, bert_fold
         cases.edit_json(saved(tmp_path, bert_folder) / "config.json", **kind)
         model = load_model(str(tmp_path))
         assert not model.definition.reads_pairs and str(model.definition.pooling) == "mean"
-        assert labels_of(str(tmp_path)) == 0
+        assert read_modules(tmp_path).labels == 0
 
 
 def test_null_is_absent_where_published_models_have_it(tmp_path, bert_folder):

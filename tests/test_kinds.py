@@ -9,7 +9,7 @@ from jaxdistill.config import defaults, parse_config, set_kind
 from jaxdistill.core import InputError
 from jaxdistill.core.plugins import KINDS
 
-EVERY = [(section, kind) for section, kinds in KINDS.items() for kind in kinds.available() if kind != "weighted"]
+EVERY = [(section, kind) for section, kinds in KINDS.items() for kind in kinds.classes if kind != "weighted"]
 
 
 @pytest.mark.parametrize(("section", "kind"), EVERY)

@@ -8,11 +8,12 @@ import pytest
 from jaxdistill.config.options import Config, RunOptions
 from jaxdistill.core import InputError
 from jaxdistill.data import views
+from jaxdistill.data.options import Data
 from jaxdistill.data.tokens import build_store
 from jaxdistill.models import surgery
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.teachers import labels
-from jaxdistill.models.teachers.scores import Scores
+from jaxdistill.models.teacher import TargetInputs
+from jaxdistill.models.teachers import Labels, Scores
 from jaxdistill.objectives.cosent import CoSENT
 from jaxdistill.training.build import Targets, context_of
 
@@ -52,7 +53,8 @@ def pairs():
 
 
 def made(labellers, store, folder):
-    return labels.labels(labellers, store, folder, compute_dtype=jnp.float32, progress=False)
+    inputs = TargetInputs(store, Data(cache_folder=str(folder)), CoSENT(), (), labellers, jnp.float32, progress=False)
+    return Labels().stored(inputs)[0]
 
 
 def test_labels_are_the_mean_of_cosines_or_of_sigmoids(pairs, tmp_path):

@@ -279,10 +279,13 @@ def test_a_printed_command_passes_the_check_before_anything_is_created(texts, ma
     assert not caplog.records  # each address was looked up
 
 
-def test_later_stages_are_checked_and_what_cannot_be_known_here_is_not(texts, monkeypatch, capsys, caplog):
+def test_later_stages_are_checked_and_what_cannot_be_known_here_is_not(texts, tmp_path, monkeypatch, capsys, caplog):
     workdir = "--workdir=gs://BUCKET/runs/l3"
     stages = ["--config=configs/recommended.py:l3:labelled", workdir, "--check=here"]
     assert "stage 1: no text is given" in refused(main, stages, capsys)
+    (table := tmp_path / "tickets.csv").write_text("subject,body\na,b\n")
+    wrong = [L3, workdir, "--check=here", f"--config.data.text={table}", "--config.data.columns=boddy"]
+    assert "tickets.csv has no column 'boddy'" in refused(main, wrong, capsys)
     main.main([L3, workdir, "--check=here", f"--config.data.text={texts}/*.gz", "--config.run.model_axis=64"])
     main.main([L3, workdir, "--check=elsewhere", "--config.data.text=hf:a:b:c", "--config.teacher.model=org/none"])
     assert not caplog.records and capsys.readouterr().out.count("checked: the options are valid") == 2

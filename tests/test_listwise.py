@@ -16,9 +16,7 @@ from jaxdistill.data.tokens import build_store
 from jaxdistill.models import surgery
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.teacher import TargetInputs
-from jaxdistill.models.teachers import labels
-from jaxdistill.models.teachers.columns import Columns
-from jaxdistill.models.teachers.labels import Labels
+from jaxdistill.models.teachers import Columns, Labels
 from jaxdistill.objectives.listwise import Listwise
 from jaxdistill.training.build import Targets, make_objective
 
@@ -84,9 +82,9 @@ def test_a_bi_or_a_cross_encoder_scores_every_candidate_once(path, model, tmp_pa
     store = store_of(path, model)
     columns = [list(store.texts(column)) for column in COLUMNS]
     for labeller in (model, surgery.cross_encoder(model, key=jax.random.key(0))):
-        made = labels.labels(
-            [labeller], store, tmp_path / "labels", columns=COLUMNS, compute_dtype=jnp.float32, progress=False
-        )
+        data, objective = Data(cache_folder=str(tmp_path / "c")), Listwise()
+        inputs = TargetInputs(store, data, objective, (), [labeller], jnp.float32, progress=False)
+        (made,) = Labels().stored(inputs)
         expected = [Embedder(labeller).score(columns[0], other) for other in columns[1:]]
         np.testing.assert_allclose(made, np.stack(expected, axis=1), atol=1e-5)
 

@@ -12,7 +12,7 @@ from jax.extend.core import jaxprs_in_params
 from jaxdistill.core import Batch, InputError, Sizes, Tokens
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.encoders.sentence import init_params
-from jaxdistill.models.students.cut import Cut
+from jaxdistill.models.students import Cut
 from jaxdistill.training import optim, step
 from jaxdistill.training.build import check_models, make_objective
 

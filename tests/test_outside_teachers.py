@@ -13,13 +13,13 @@ from jaxdistill import mine
 from jaxdistill.config.options import Config, RunOptions
 from jaxdistill.core import InputError
 from jaxdistill.data.options import Data
-from jaxdistill.models import outside, teacher
+from jaxdistill.models import outside
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.inference import load
 from jaxdistill.models.model_text import tokenised_text
-from jaxdistill.models.teachers.function import Function
+from jaxdistill.models.teachers import Function, SentenceTransformers
+from jaxdistill.models.teachers import outside as outside_teachers
 from jaxdistill.models.teachers.labels import Labels
-from jaxdistill.models.teachers.sentence_transformers import SentenceTransformers
 from jaxdistill.objectives.cosent import CoSENT
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.training.build import Targets, context_of
@@ -52,7 +52,7 @@ def lengths(texts):
 
 
 def test_a_function_is_not_asked_again_for_finished_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(teacher, "BLOCK_ROWS", 10)
+    monkeypatch.setattr(outside_teachers, "BLOCK_ROWS", 10)
     asked, fails_after = [], 20
 
     def embed(texts, role):
@@ -65,7 +65,7 @@ def test_a_function_is_not_asked_again_for_finished_blocks(tmp_path, monkeypatch
     def targets():
         return stored(Function.of(embed, name="counted", dims=2, batch_size=4), tmp_path, roles="query")
 
-    with pytest.raises(InputError, match=r"teacher.function=counted failed at row 20 .*the service is busy"):
+    with pytest.raises(InputError, match=r"teacher.function=counted failed at row 21 .*the service is busy"):
         targets()
     assert asked == TEXTS[:20]
     fails_after = 25

@@ -40,8 +40,8 @@ class Halfway(Objective):
 """
 KINDS = """
 import dataclasses
-from jaxdistill.models.students.cut import Cut
-from jaxdistill.models.teachers.stored import Stored
+from jaxdistill.models.students import Cut
+from jaxdistill.models.teachers import Stored
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shrunk(Cut):

@@ -13,7 +13,7 @@ from jaxdistill.core.ops.nearest import nearest, nearest_others
 from jaxdistill.evals import pairs, retrieval, suite
 from jaxdistill.evals.evaluation import Model, Sources
 from jaxdistill.evals.pairs import GradedPairs
-from jaxdistill.models.students.cross_encoder import CrossEncoder
+from jaxdistill.models.students import CrossEncoder
 from jaxdistill.training import dev
 
 from eval_cases import on_a_circle, write

@@ -74,7 +74,7 @@ def options_of(folder, **changed):
         "data.batch_size": 16,
         "data.pack_groups": 2,
         "teacher.model": f"{folder / 'model'},{folder / 'bytes'}",
-        "teacher.kind": "several",
+        "teacher.kind": "stored",
         "teacher.weights": (3.0, 1.0),
         "teacher.prompt": "none|query",
         "student.layers": "0",

@@ -32,6 +32,6 @@ def test_a_preset_trains_on_a_small_text_with_a_smaller_queue(tmp_path, caplog):
     # A tenth, for the agreement; the queue begins with sentences that are trained on.
     assert (len(run.batches.trained), run.batches.steps_per_epoch) == (200 - 20, 11)
     with pytest.raises(
-        InputError, match="15 of the text's 16 sentences are left without the 1 reserved ones .* needs 16"
+        InputError, match="15 of the text's 16 sentences are left for training without the 1 reserved ones .* needs 16"
     ):
         small_run(tmp_path, 16)

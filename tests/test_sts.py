@@ -135,7 +135,9 @@ def test_pairs_are_the_same_from_tsv_csv_with_and_without_header(tmp_path):
     write_tsv(tmp_path / "header.tsv.gz", quoted)
     with open(tmp_path / "pairs.csv", "w", newline="") as file:
         csv.writer(file).writerows([("sentence2", "score", "sentence1"), *((b, s, a) for s, a, b in quoted)])
-    for name in ("plain.tsv", "header.tsv.gz", "pairs.csv"):
+    with open(tmp_path / "quoted.tsv", "w", newline="") as file:
+        csv.writer(file, delimiter="\t").writerows([("score", "sentence1", "sentence2"), *quoted])
+    for name in ("plain.tsv", "header.tsv.gz", "pairs.csv", "quoted.tsv"):
         read = pairs.read_pairs(tmp_path / name)
         assert read.first == ('he said "no", twice', "x, y"), name
         assert (read.second, read.scores.tolist()) == (("he refused", "z"), [3.0, 1.5])
@@ -147,6 +149,7 @@ def test_pairs_are_the_same_from_tsv_csv_with_and_without_header(tmp_path):
         ("a.tsv", b"1\ta\tb\nhigh\tc\td\n", "a.tsv: each row needs a score.*could not convert string to float: 'high'"),
         ("a.tsv", b"1\ta\tb\nnan\tc\td\n", "a.tsv: its 2 pairs must have at least two different scores, all finite"),
         ("a.tsv", b"", "the columns are none"),
+        ("a.jsonl", b'{"score": 1}\n', "a.jsonl must be a .tsv or .csv table"),
         ("a.tsv", b"1\ta\tb\n1\tc\td\n", "a.tsv: its 2 pairs must have at least two different scores"),
     ],
 )

@@ -46,6 +46,8 @@ SHARED = {
     "pairs": "evals.pairs", "entities": "evals.entities",
 }  # fmt: skip
 """Options of a chain, mapped to what each sets in every stage; a chain has those whose values all stages share."""
+MAX_SHOWN = 4
+"""Options that an error about another config lists."""
 
 
 def load_config(spec: str) -> ConfigDict:
@@ -99,7 +101,10 @@ def one_config_help(spec: str) -> str:
     module, config = plugins.load_module(str(find_config(spec.partition(":")[0]))), load_config(spec)
     lines = [inspect.cleandoc(module.__doc__ or ""), ""]
     lines += [f"{preset}:ARGUMENT  {', '.join(taken)}" for preset, taken in getattr(module, "ARGUMENTS", {}).items()]
-    lines += ["", "Options, which the documentation describes:"]
+    lines += [
+        "",
+        "Options; docstrings in jaxdistill/config/options.py, data/options.py and the files of the kinds describe them:",
+    ]
     for name, value in flatten_dict(config.to_dict(), sep=".").items():
         lines.append(f"  {'' if name.endswith('.kind') else '--config.'}{name}={value}")
     return "\n".join(lines)
@@ -136,6 +141,11 @@ def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> Non
     """
     if section == "objective" and "+" in kind:
         kinds = kind.split("+")
+        if outside := [one for one in kinds if plugins.is_outside(one)]:
+            raise InputError(
+                f"objective {kind!r}: your own {outside[0]} needs a name beside others; in a config file, give an entry of "
+                "config.objectives that name and a `kind`."
+            )
         if repeated := [one for one in kinds if kinds.count(one) > 1]:
             raise InputError(
                 f"objective {kind!r} names {repeated[0]} twice; in a config file, entries of config.objectives may have one `kind`."
@@ -203,7 +213,7 @@ def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
     if name in names:
         return
     hint = closest_option(name, names, flag=flag)
-    having = [kind for kind in kinds.available() if option in kinds.default_options(kind)] if kinds else []
+    having = [kind for kind in kinds.classes if option in kinds.default_options(kind)] if kinds else []
     if any(other.startswith(f"{name}.") for other in names):
         hint = f" It is a section; set one of its options, such as {flag}{name}.OPTION."
     elif having:
@@ -323,7 +333,8 @@ def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, 
     """Raises `InputError`, with the differences, if an option outside `EXTENSIONS` differs from the workdir's."""
     changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key) and key not in EXTENSIONS]
     if changed:
-        shown = "; ".join(f"{key}: {before.get(key)!r} there, {now.get(key)!r} now" for key in changed)
+        shown = "; ".join(f"{key}: {before.get(key)!r} there, {now.get(key)!r} now" for key in changed[:MAX_SHOWN])
+        shown += f"; and {len(changed) - MAX_SHOWN} more" if len(changed) > MAX_SHOWN else ""
         raise InputError(
             f"{workdir} was made with another config ({shown}). Use the same options or another --workdir."
         )

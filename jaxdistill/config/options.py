@@ -19,9 +19,9 @@ from jaxdistill.core import (
 from jaxdistill.core.plugins import KINDS
 from jaxdistill.data.options import Data
 from jaxdistill.models.student import Student
-from jaxdistill.models.students.cut import Cut
+from jaxdistill.models.students import Cut
 from jaxdistill.models.teacher import Teacher
-from jaxdistill.models.teachers.live import Live
+from jaxdistill.models.teachers import Live
 from jaxdistill.objectives.weighted import Weighted
 
 ShardingWord = Literal["zero", "fsdp", "tensor"]

@@ -216,8 +216,8 @@ def alias(path: str) -> Any:
 
 
 class Objective:
-    """Base class of training objectives: a frozen dataclass of options, one file each under `objectives/`, arrays in and arrays
-    out. Everything but `student_views` and the call has a default."""
+    """Base class of training objectives: a frozen dataclass of options, arrays in and arrays out. Everything but `student_views` and the
+    call has a default."""
 
     student_views: Sequence[str]
     """Names of views that the student reads, such as `("text", "delete_words")`; repeats are allowed. Has no default."""

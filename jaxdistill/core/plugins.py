@@ -1,4 +1,4 @@
-"""Kinds of student, teacher and objective, one file per kind in the package, and plugins: a user's own modules or files.
+"""Kinds of student, teacher and objective, and plugins: a user's own modules or files.
 
 A user's kind is named where it is used (`--config=FILE.py:PRESET:objective=my_file.py:MyLoss`). All other plugins are
 variables of a module that `run.plugins` names, or `--plugins` of `evaluate`, `encode` and `mine`:
@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import importlib
 import os
-import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -86,61 +85,50 @@ def source_digests(specs: Iterable[str]) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Kinds:
-    """The kinds of a config section. Each kind is a frozen options class in a file of its own; the section's option `kind` is the name
-    of that file."""
+    """The kinds of a config section; the section's option `kind` is the name of one."""
 
     section: str
     """Name of the section, such as `student`."""
     package: str
-    """The package that has a file for each kind."""
+    """The package whose `KINDS` maps each name to a frozen options class."""
     member: str
-    """The class of a file that has this member is the options class."""
+    """What a class of the user's must have to be a kind."""
     example: str
     """An object of a kind, for errors."""
     default: str = ""
     """The kind of a section that does not name one; empty: a section must."""
 
-    def available(self) -> list[str]:
-        """Names of the kinds: the modules of the package."""
-        folder = importlib.import_module(self.package).__path__
-        return sorted(module.name for module in pkgutil.iter_modules(folder))
+    @property
+    def classes(self) -> Mapping[str, type]:
+        """Maps the names of the package's kinds to their options classes."""
+        return importlib.import_module(self.package).KINDS
 
     def options_class(self, name: str) -> type:
         """The frozen dataclass of the kind `name`, which may be `MODULE:CLASS` or `FILE.py:CLASS`."""
-        available = self.available()
+        if name in self.classes:
+            return self.classes[name]
         if is_outside(name):
             file, _, attribute = name.rpartition(":")
             kind = getattr(load_module(file), attribute, None)
             if isinstance(kind, type) and self.is_kind(kind):
                 return kind
-        elif name in available:
-            module = importlib.import_module(f"{self.package}.{name}")
-            classes = [kind for kind in vars(module).values() if isinstance(kind, type) and hasattr(kind, self.member)]
-            return next(kind for kind in classes if kind.__module__ == module.__name__)
         raise InputError(
-            f"{self.section}.kind={name!r} is unknown; available: {', '.join(available)}, or FILE.py:CLASS of a frozen dataclass."
-            f"{did_you_mean(name, available)}"
+            f"{self.section}.kind={name!r} is unknown; available: {', '.join(self.classes)}, or FILE.py:CLASS of a frozen dataclass."
+            f"{did_you_mean(name, list(self.classes))}"
         )
 
     def is_kind(self, value: object) -> bool:
         """Whether a class, or an object, is a kind of this section."""
         return dataclasses.is_dataclass(value) and hasattr(value, self.member)
 
-    def class_named(self, name: str) -> type:
-        """The options class of this name, such as `CrossEncoder` from the file `cross_encoder`; raises `AttributeError`."""
-        for module in self.available():
-            if module.replace("_", "") == name.lower():
-                return self.options_class(module)
-        raise AttributeError(f"module {self.package!r} has no attribute {name!r}")
-
     def name_of(self, value: Any) -> str:
         """The name under which `options_class` finds the class of an object."""
         kind = type(value)
-        package, _, module = kind.__module__.rpartition(".")
-        return module if package == self.package else f"{spec_of(kind.__module__)}:{kind.__qualname__}"
+        names = [name for name, options in self.classes.items() if options is kind]
+        return names[0] if names else f"{spec_of(kind.__module__)}:{kind.__qualname__}"
 
     def default_options(self, name: str) -> dict[str, Any]:
-        """Default options of the kind `name`, as plain data that begins with the kind."""
+        """Default options of the kind `name`, as plain data."""
         fields = dataclasses.fields(cast(Any, self.options_class(name)))
         defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
         return {**defaults, "kind": name}

@@ -266,9 +266,10 @@ def _split(store: TokenStore, reserve_rows: int, batch_size: int) -> tuple[np.nd
     reserved = np.sort(np.random.RandomState(QUEUE_SEED).permutation(store.rows)[:reserve_rows])
     rows = np.flatnonzero(~np.isin(store.keys, store.keys[reserved]))
     if len(rows) < batch_size:
+        without = f" without the {reserve_rows} reserved ones and their repeats" if reserve_rows else ""
         raise InputError(
-            f"only {len(rows)} of the text's {store.rows} sentences are left without the {reserve_rows} reserved ones and "
-            f"their repeats, and one batch needs {batch_size}; add text, or reduce --config.data.batch_size."
+            f"{len(rows)} of the text's {store.rows} sentences are left for training{without}, and one batch needs {batch_size}; add "
+            "text, or reduce --config.data.batch_size."
         )
     return reserved, rows
 

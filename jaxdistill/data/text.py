@@ -57,6 +57,8 @@ QUOTED_CELL = re.compile(r'(?<![^\t\r\n])"((?:[^"]|"")*+)(?:"(?![^\t\r\n])|\Z)')
 """A quoted cell of a tab-separated table; the last one may go on behind the sample."""
 POINTERS = (b"version https://git-lfs.github.com/spec/", b"/annex/objects/")
 """First bytes of files of Git LFS and git-annex whose content is elsewhere."""
+TEXTS = "texts"
+"""Folder of the cache with text that was given in memory."""
 BATCH_ROWS = 4096
 """Rows read or written at a time."""
 
@@ -165,7 +167,7 @@ def file_of(option: str, spec: str) -> Path:
     files = files_of(option, [spec])
     if len(files) != 1:
         names = ", ".join(path.name for path in files)
-        raise InputError(f"{option}={spec} is {len(files)} files ({names:.100}); name one of them.")
+        raise InputError(f"{option}={spec} is {len(files)} files ({names:.100}); name one on a disk or in a bucket.")
     return files[0]
 
 
@@ -261,7 +263,7 @@ def read(
     Args:
       specs: sources, see above; the files of a glob are sorted by path.
       columns: names, or a mapping from our names to the file's columns, such as
-        `{"text": "sentence", "translation": "de"}`. A table with one column needs no mapping for `text`.
+        `{"text": "sentence", "translation": "de"}`. Without a mapping, the only column of a table serves as `text`.
         `"sentence1|premise"` reads the first of these columns that a file has, `"subject+body"` both, joined with a space.
       numbers: also read columns of numbers, as text.
       cache: as `data.cache_folder`.
@@ -286,25 +288,30 @@ def tables(
     elif spec.startswith(WHOLE) or all(suffix(path) == ".txt" for path in files):
         options = {"sample_by": "document" if spec.startswith(WHOLE) else "line"}
         dataset = _load(files, "text", cache, options, columns=[TEXT])
-        yield _table(dataset, named, str(files[0]) if len(files) == 1 else spec)
+        yield _table(
+            dataset,
+            {name: TEXT if name == TEXT else source for name, source in named.items()},
+            str(files[0]) if len(files) == 1 else spec,
+        )
     else:
+        in_memory = paths.cache_folder() / TEXTS
         for path in files:
-            label = spec if is_hub(spec) else str(path)
+            label = spec if is_hub(spec) else "the text in memory" if path.parent == in_memory else str(path)
             yield _table(_load_table(path, named, spec, cache), named, label, numbers=numbers)
 
 
 def _table(dataset: "Dataset", columns: Mapping[str, str], label: str, *, numbers: bool = False) -> Table:
-    """Selects our columns in a table, see `read`; a table's only column serves as `text`. Raises `MissingColumn`, or
+    """Selects our columns in a table, see `read`. Raises `MissingColumn`, or
     `InputError` for a column that is not text; `label` names the table in errors."""
     if any(isinstance(feature, dict) for feature in dataset.features.values()):
         dataset = dataset.flatten()
     available, selected = dataset.column_names, []
     for name, source in columns.items():
         chosen = next((choice for choice in _choices(source) if {*choice} <= {*available}), ())
-        if not chosen and name == TEXT and len(available) == 1:
+        if not chosen and name == source == TEXT and len(available) == 1:
             chosen = (available[0],)
         if not chosen:
-            how = f"data.columns=(({name!r}, 'COLUMN'),), or columns={{{name!r}: 'COLUMN'}} in Python"
+            how = f"in a training data.columns=(({name!r}, 'COLUMN'),), elsewhere the program's option for a column"
             if is_hub(label) and name == TEXT:
                 how = "the last part of the spec"
             names = ", ".join(map(repr, available)) or "none"
@@ -324,7 +331,11 @@ def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -
     if builder == "csv":
         separator = "," if suffix(path) == ".csv" else "\t"
         with foreign_errors(f"cannot read {path}"):
-            is_quoted = QUOTED.get(prefix(spec), separator == "," or _is_quoted(path, path.stat().st_mtime_ns))
+            is_quoted = (
+                QUOTED[prefix(spec)]
+                if prefix(spec) in QUOTED
+                else separator == "," or _is_quoted(path, path.stat().st_mtime_ns)
+            )
             quoting: Any = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
             with _opened(path) as file:
                 header = next(csv.reader(file, delimiter=separator, quoting=quoting), [])
@@ -334,7 +345,8 @@ def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -
                 "separator, add a first line such as text, or use .txt for one sentence per line."
             )
         names = [name if name and header.count(name) == 1 else f"column {index}" for index, name in enumerate(header)]
-        return _load([path], builder, cache, {"sep": separator, "quoting": quoting}, columns=names)
+        advice = "" if is_quoted else f"; if its cells are quoted, write quoted:{path}"
+        return _load([path], builder, cache, {"sep": separator, "quoting": quoting}, columns=names, advice=advice)
     if builder == "json":
         return _load([path], builder, cache, {})
     from pyarrow import parquet
@@ -345,12 +357,19 @@ def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -
 
 
 def _load(
-    files: Sequence[Path], builder: str, cache: str, options: Mapping[str, Any], columns: Sequence[str] = ()
+    files: Sequence[Path],
+    builder: str,
+    cache: str,
+    options: Mapping[str, Any],
+    *,
+    columns: Sequence[str] = (),
+    advice: str = "",
 ) -> "Dataset":
     """The files as one table of `datasets`, which copies them into our cache, into a folder named by the digest of their content.
 
     Args:
       columns: all columns of the files, whose cells are text; empty: `datasets` finds names and types.
+      advice: end of the error about a file that cannot be read.
     """
     import datasets
 
@@ -373,11 +392,11 @@ def _load(
     except Exception as error:
         if len(files) > 1:  # name the one that cannot be read
             for path in files:
-                _load([path], builder, cache, options, columns)
+                _load([path], builder, cache, options, columns=columns)
         cause = error.__cause__ or error  # `datasets` itself says only that it failed
         if any(part in str(cause) for part in EMPTY):
             raise InputError(f"{files[0]} is empty: it has no rows of text.") from None
-        raise InputError(f"cannot read {files[0]} ({error_line(cause):.200}).") from None
+        raise InputError(f"cannot read {files[0]} ({error_line(cause):.200}){advice}.") from None
 
 
 def _opened(path: Path) -> Any:
@@ -389,7 +408,15 @@ def _opened(path: Path) -> Any:
 
 @lru_cache
 def _is_quoted(path: Path, changed: int) -> bool:
-    """Whether the cells of a `.tsv` are quoted, judged from its first quote on; `changed` only keys the cache.
+    """`looks_quoted`, logged once for each state of the file; `changed` only keys the cache."""
+    is_quoted = looks_quoted(path)
+    if is_quoted:
+        log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
+    return is_quoted
+
+
+def looks_quoted(path: Path) -> bool:
+    """Whether the cells of a `.tsv` are quoted, judged from its first quote on.
 
     All quotes must surround cells or be doubled inside, and a program must have had a reason to quote these cells: pandas quotes
     cells with a quote, a tab or a line end, Excel also those with a comma, others all cells and the header.
@@ -400,10 +427,7 @@ def _is_quoted(path: Path, changed: int) -> bool:
     cells, others = QUOTED_CELL.findall(sample), QUOTED_CELL.sub("", sample)
     of_commas = all("," in cell for cell in cells) and "," not in others
     has_reason = number == 0 or of_commas or any(re.search(r'["\t\r\n]', cell) for cell in cells)
-    is_quoted = bool(cells) and '"' not in others and has_reason
-    if is_quoted:
-        log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
-    return is_quoted
+    return bool(cells) and '"' not in others and has_reason
 
 
 @lru_cache  # a program asks several times, and each time would ask the hub
@@ -472,7 +496,7 @@ def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
     from pyarrow import parquet
 
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
-    path, writer = paths.cache_folder() / "texts" / f"{name}.parquet", None
+    path, writer = paths.cache_folder() / TEXTS / f"{name}.parquet", None
     if path.exists():
         return path
     with writing(path, paths.other_cache(path)):

@@ -504,9 +504,10 @@ class _Builder(NamedTuple):
                 f"column {name}: {counts['ids']:,} tokens, {counts['ids'] / rows:.1f} per sentence, "
                 f"{counts['truncated'] / rows:.2%} of sentences truncated at {self.max_length} tokens"
             )
+        repeats = int((~is_excluded).sum()) - rows
         left_out = {
             "with an empty sentence": sum(portion_rows) - filled_rows,
-            "duplicates": int((~is_excluded).sum()) - rows,
+            f"duplicate{'s' * (repeats != 1)}": repeats,
             "in data.exclude": excluded_rows,
         }
         report = [f"text: {rows:,} rows of {len(self.specs)} source{'s' * (len(self.specs) != 1)}"]

@@ -18,6 +18,7 @@ from jaxtyping import Float, Integer, Real
 
 from jaxdistill.core import Embed, InputError, Split
 from jaxdistill.core.files import foreign_errors
+from jaxdistill.data.text import looks_quoted
 from jaxdistill.models.vectors import unit_rows
 
 CONSTANT = 1e-7
@@ -187,13 +188,14 @@ def opened(path: Path) -> IO[str]:
 
 
 def cells(path: Path) -> list[list[str]]:
-    """All rows of a `.csv` with standard quoting, or of any other table as tab-separated cells without quoting; plain or `.gz`.
+    """All rows of a `.csv`, or of any other table as tab-separated cells, which are read as quoted if they look so; plain or `.gz`.
 
     Leaves out outer white space and blank rows; a header is a row.
     """
+    separator = "," if Path(path.name.removesuffix(".gz")).suffix.lower() == ".csv" else "\t"
     with foreign_errors(f"{path} is not a table in UTF-8"), opened(path) as file:
-        is_quoted = Path(path.name.removesuffix(".gz")).suffix.lower() == ".csv"
-        split = csv.reader(file, strict=True) if is_quoted else (line.split("\t") for line in file)
+        is_quoted = separator == "," or looks_quoted(path)
+        split = csv.reader(file, delimiter=separator, strict=True) if is_quoted else (line.split("\t") for line in file)
         stripped = ([cell.strip() for cell in row] for row in split)
         return [row for row in stripped if any(row)]
 
@@ -206,6 +208,8 @@ def read_table(path: str | Path, names: Sequence[str], *, needs_header: bool = T
       names: columns that the table must have, in lower case; the header's case does not matter.
       needs_header: False: a table whose first row lacks these names has no header, and exactly these columns.
     """
+    if Path(str(path).removesuffix(".gz")).suffix.lower() not in (".csv", ".tsv"):
+        raise InputError(f"{path} must be a .tsv or .csv table, which may be compressed as .gz.")
     rows = cells(Path(path))
     header = [name.lower() for name in rows[0]] if rows else []
     if {*names} <= {*header}:

@@ -36,7 +36,6 @@ from jaxdistill.models.model_text import sampled_ids
 from jaxdistill.models.surgery import from_layers
 from jaxdistill.models.teacher import ModelContext
 
-GREEDY = "greedy:"
 LAYERS_SAMPLE = 512
 """Most sentences on which layers are chosen; a longer text gives at least half as many."""
 SAMPLE, BATCH = 1024, 32
@@ -49,12 +48,10 @@ log = logging.getLogger(__name__)
 
 
 def layers_of(choice: str, context: ModelContext, model: SentenceModel) -> str:
-    """`student.layers` with the layers of a greedy choice as a list; in a draft, evenly spaced ones stand in for it."""
-    depth, number = model.definition.architecture.layers, choice.removeprefix(GREEDY)
+    """`student.layers` with the layers of a greedy choice as a list."""
+    depth, number = model.definition.architecture.layers, choice.removeprefix("greedy:")
     if number == choice or not number.isdecimal() or not 0 < int(number) <= depth:
         return choice  # `surgery.from_layers` reads or refuses it
-    if context.draft:
-        return f"even:{number}"
     ids, dtype = sampled_ids(context.data, context.student_views, model, LAYERS_SAMPLE), dtype_of(context.precision)
 
     def vectors(layers: Sequence[int]) -> Float[np.ndarray, "n e"]:
@@ -100,16 +97,15 @@ def closeness(student: Float[np.ndarray, "n e"], target: Float[np.ndarray, "n e"
     return float(np.mean(np.sum(first * second, axis=1) / np.maximum(norms, 1e-12)))
 
 
-def pruned(model: SentenceModel, units: int, energies: Energies | None) -> SentenceModel:
-    """The model with this many units in each feed-forward network; without `energies`, as if all units were equally active."""
+def pruned(model: SentenceModel, units: int, energies: Energies) -> SentenceModel:
+    """The model with this many units in each feed-forward network."""
     old, params = model.definition.architecture, dict(model.params)
     check_size("student.intermediate", units, old.intermediate_size, "the encoder's")
     for index in range(1 if old.shared_layers else old.layers):
         # Each layer is pruned by the whole model's activations: no layer sees what another lost.
         layer = f"transformer/layers/{index}"
         output = f"{layer}/output/kernel"
-        scores = np.sum(np.square(np.asarray(params[output], np.float32)), axis=1)
-        scores = scores if energies is None else scores * np.asarray(energies[layer])
+        scores = np.sum(np.square(np.asarray(params[output], np.float32)), axis=1) * np.asarray(energies[layer])
         chosen = np.sort(np.argsort(-scores, kind="stable")[:units])
         names = [f"{layer}/{part}/{kind}" for part in ("gate", "intermediate") for kind in ("kernel", "bias")]
         params |= {name: params[name][..., chosen] for name in names if name in params}

@@ -1,18 +1,18 @@
-"""Base classes for students' options: of any student, and of students with a head, with prompts or with layers."""
+"""Base classes for students' options: of any student, and of students with a head or with prompts."""
 
 import dataclasses
 import logging
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.core import Count, CountOrNone, InputError, Objective, Range, Rate, refuse
+from jaxdistill.core import Count, CountOrNone, InputError, Objective, refuse
 from jaxdistill.core.ops.nested import Nested
 from jaxdistill.data.text import split_specs
-from jaxdistill.models import pruning, surgery
+from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.model import SentenceModel, check_size, load_model
 from jaxdistill.models.teacher import ModelContext, Prompting, Teacher
 from jaxdistill.models.trim import trimmed_to_text
@@ -46,7 +46,7 @@ class Student:
     """The options of a student. A kind overrides what it does differently; everything but `kind` and `make` has a default."""
 
     kind: str
-    """The kind of student: a file of `jaxdistill/models/students`, or your own class as `my_file.py:MyStudent`."""
+    """The kind of student: one of `jaxdistill/models/students`, or your own class as `my_file.py:MyStudent`."""
     model: str = dataclasses.field(default="", kw_only=False)
     """Folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name. `teacher`: starts from the teacher's
     weights. `previous` or `stage2`, in a later stage: the best student of an earlier stage."""
@@ -61,8 +61,6 @@ class Student:
     read), their single characters and special tokens. This text is tokenised as before, other text into more tokens.
     Empty: the whole tokenizer."""
 
-    computes = True
-    """Whether `make` runs a model, except for a draft, see `ModelContext.draft`."""
     reads_pairs = False
     """Whether it is a cross-encoder, which has no vectors and no prompts."""
     export_prompt = False
@@ -162,7 +160,8 @@ class Headed(Student):
         return model
 
     def check(self, teacher: Teacher) -> None:
-        models, fitted = len(teacher.vector_models), self.head_init == "fitted" and self.head != "none"
+        models = 0 if teacher.scores_pairs else len(teacher.models)
+        fitted = self.head_init == "fitted" and self.head != "none"
         refuse([
             (self.dims and self.head != "none" and not self.keep_head,
              f"student.dims={self.dims} trains the vectors of the head, but student.keep_head=False exports others; leave out one or "
@@ -212,58 +211,3 @@ class Prompted(Prompting, Student):
     def with_prompts(self, context: ModelContext, model: SentenceModel) -> SentenceModel:
         model = model.with_prompt(self.prompt) if self.prompt else model
         return self.prompted(context.data, model, "student")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Layered(Student):
-    """A student with layers and dropout."""
-
-    dropout: Annotated[float, Range(below=1)] = -1.0
-    """Rate of all dropout layers in training; negative: the checkpoint's rates (0.1 for BERT)."""
-    drophead: Rate = 0.0
-    """Probability of dropping a whole attention head in training, per sentence and layer (DropHead)."""
-    embedding: CountOrNone = 0
-    """Above 0: width of the embedding tables, projected to the width of the layers (SimTDE); exported as ELECTRA."""
-    embedding_init: Literal["svd", "random"] = "svd"
-    """Initial compact tables: `svd`, a truncated singular value decomposition of the model's, or `random` (SimTDE)."""
-
-    def compact(self, inputs: StudentInputs, model: SentenceModel) -> SentenceModel:
-        """The model with compact tables, if the options ask for them."""
-        if not self.embedding:
-            return model
-        return surgery.compact(model, self.embedding, key=inputs.key("tables"), init=self.embedding_init)
-
-    def in_training(self, student: SentenceModel) -> SentenceModel:
-        rates = dict(hidden_dropout=self.dropout, attention_dropout=self.dropout) if self.dropout >= 0 else {}
-        architecture = dataclasses.replace(student.definition.architecture, drophead=self.drophead, **rates)
-        definition = dataclasses.replace(student.definition, architecture=architecture)
-        return dataclasses.replace(student, definition=definition)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Cutting(Layered):
-    """A student that keeps some layers and units of a model."""
-
-    layers: str = ""
-    """Layers to keep: empty for all, `last:3`, `first:3`, `even:3`, a list such as `1,3,5`, or `greedy:3`. `greedy`
-    drops, one at a time, the layer whose removal changes the model's vectors of up to 512 sentences of `data.text`
-    least. It then swaps kept and dropped layers while that helps."""
-    intermediate: CountOrNone = 0
-    """Units to keep in each feed-forward network: those that contribute most to the hidden states on up to 1,024 sentences
-    of `data.text`. 0: all."""
-
-    @property
-    def computes(self) -> bool:
-        return self.layers.startswith(pruning.GREEDY) or self.intermediate > 0
-
-    def cut(self, inputs: StudentInputs, model: SentenceModel) -> SentenceModel:
-        """The model with only the layers and units to keep, and compact tables."""
-        context = inputs.context
-        if self.layers:
-            model = surgery.from_layers(model, pruning.layers_of(self.layers, context, model))
-        if self.model == "teacher":
-            model = model.with_params(model.params)  # to float32: a frozen teacher keeps the stored dtype
-        if self.intermediate:
-            energies = None if context.draft else pruning.unit_energies(context, model)
-            model = pruning.pruned(model, self.intermediate, energies)
-        return self.compact(inputs, model)

@@ -1,34 +1,26 @@
-"""Base classes for teachers' options: of any teacher, of targets in the user's files, and of models."""
+"""Base classes for teachers' options: of any teacher, and of models that give targets."""
 
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self, cast
+from typing import NamedTuple, Self
 
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Float
 
-from jaxdistill.core import CountOrNone, Fraction, InputError, Objective, Precision
+from jaxdistill.core import CountOrNone, InputError, Objective, Precision
 from jaxdistill.core.files import foreign_errors
-from jaxdistill.core.paths import cache_folder
-from jaxdistill.core.runtime import Advance
 from jaxdistill.data import targets
 from jaxdistill.data.options import Data
 from jaxdistill.data.text import split_specs, used_roles
 from jaxdistill.data.tokens import TokenStore
-from jaxdistill.models.checkpoints.model import SentenceModel, check_size, load_model
+from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.model_text import check_reads, sentence_roles
+from jaxdistill.models.model_text import sentence_roles
 from jaxdistill.models.outside import Reranker
-from jaxdistill.models.surgery import first_numbers
 
 SEPARATOR = "|"
 """Separates the values of an option that has one per model."""
-ROUNDING = 1e-6
-"""Fraction by which rounding may push a score above its limit."""
-BLOCK_ROWS = 1024
-"""Rows of a teacher outside of JAX that are stored together: fewer than of a model, because its vectors may cost money."""
 Labeller = SentenceModel | Reranker
 """A model that scores the pairs of the text."""
 
@@ -46,9 +38,6 @@ class ModelContext:
     precision: Precision = "auto"
     located: Callable[[str], str] = str
     """Maps the name of a model to its location: an earlier stage is a folder."""
-    draft: bool = False
-    """Only shapes matter, so no model reads the text: evenly spaced layers, units pruned by their weights and a table of
-    zeros stand in for what a student takes from it."""
 
 
 class TargetInputs(NamedTuple):
@@ -69,7 +58,7 @@ class Teacher:
     """The options of a teacher. A kind overrides what it does differently; everything but `kind` has a default."""
 
     kind: str
-    """The kind of teacher: a file of `jaxdistill/models/teachers`, or your own class as `my_file.py:MyTeacher`."""
+    """The kind of teacher: one of `jaxdistill/models/teachers`, or your own class as `my_file.py:MyTeacher`."""
 
     scores_pairs = False
     """Whether the targets are scores of sentence pairs, and not vectors."""
@@ -97,11 +86,6 @@ class Teacher:
     def models(self) -> Sequence[str]:
         """Names of its models, as the options give them."""
         return ()
-
-    @property
-    def vector_models(self) -> Sequence[str]:
-        """Names of the models whose vectors are the targets."""
-        return () if self.scores_pairs else self.models
 
     @property
     def files(self) -> Mapping[str, Sequence[str]]:
@@ -139,47 +123,6 @@ class Teacher:
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         """One array per teacher view, with one row per row of the text; empty if targets are not stored."""
         return ()
-
-    def joined(self, vectors: Sequence[Float[np.ndarray, "n _"]]) -> Float[np.ndarray, "n e"]:
-        """Concatenates the models' vectors, weighted by `shares`; a single model's vectors stay unchanged."""
-        return vectors[0] if len(vectors) == 1 else targets.joined(vectors, self.shares())
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OwnFile(Teacher):
-    """Your own targets in a file."""
-
-    file: str = ""
-    """A local `.npy` file with one row per row of `data.text`: its vector, or one score for each of its pairs."""
-
-    of_rows = True
-    given_by = "file"
-
-    @property
-    def files(self) -> Mapping[str, Sequence[str]]:
-        return {"teacher.file": [self.file]}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OwnScores(Teacher):
-    """Your own scores of the text's sentence pairs."""
-
-    scores_pairs = of_rows = True
-
-    def checked(self, array: Float[np.ndarray, "rows k"], named: str, inputs: TargetInputs) -> targets.Selected:
-        """The scores of the rows that the store keeps; raises `InputError` for a wrong count per row, or a score out of range.
-
-        `array` has one row per row of the files; `named` is the option and value that name it, for the error.
-        """
-        count, largest = len(inputs.objective.scored) - 1, inputs.objective.largest_label
-        selected = targets.Selected(array, inputs.text.input_row)
-        most = np.abs(selected[:]).max(initial=0.0)
-        if array.shape[1] != count or most > largest * (1.0 + ROUNDING):
-            raise InputError(
-                f"{named} has {array.shape[1]} numbers per row, up to {most:g}; this objective reads {count}, one score per pair, from "
-                f"{-largest:g} to {largest:g}: divide scores of 0 to 5 by 5, or use a preset of cosent.py."
-            )
-        return selected
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -236,7 +179,7 @@ class Encoder(Prompting, Teacher):
 
     model: str = dataclasses.field(default="", kw_only=False)
     """Folder, also at `s3://` or `gs://`, `package:NAME/PATH`, hub name, or an earlier stage (`previous`, `stage2`). Empty
-    if the objective needs no teacher. The kinds `several` and `labels` take several models, separated by commas; `pooling`,
+    if the objective needs no teacher. The kinds `stored` and `labels` take several models, separated by commas; `pooling`,
     `prompt`, `query_prompt` and `document_prompt` then apply to all of them or list one value per model, separated by `|`:
     `--config.teacher.prompt="none|query: "`."""
     pooling: str = ""
@@ -270,132 +213,3 @@ class Encoder(Prompting, Teacher):
             option="teacher.pooling",
         )  # fmt: skip
         return self.prompted(context.data, model, "teacher")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class VectorModel(Encoder):
-    """A model whose vectors are the targets."""
-
-    dims: CountOrNone = 0
-    """Above 0: truncates the teacher's vectors to this width, and normalises them again if the teacher normalises. For
-    teachers trained with nested widths (Matryoshka); a narrow student then needs no head."""
-    normalize: bool = True
-    """False: compare vectors as pooled, without the Normalize module that ends checkpoints such as all-MiniLM-L6-v2; the
-    student and its export then lack it too."""
-
-    takes_several = False
-    """Whether `model` names several models, separated by commas."""
-
-    def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
-        models = [one.read(context, frozen=True) for one in self.each()]
-        models = models if self.normalize else [model.as_pooled() for model in models]
-        return tuple(first_numbers(model, self.dims or model.definition.embedding_width) for model in models)
-
-    def check(self) -> None:
-        count, kind = len(self.models), "several" if len(self.models) > 1 else "stored"
-        if (count > 1) != self.takes_several:
-            raise InputError(
-                f"teacher.model={self.model!r} names {count} model{'' if count == 1 else 's'}, but the teacher {self.kind} takes "
-                f"{'several, separated by commas' if self.takes_several else 'one'}; choose --config=FILE.py:PRESET:teacher={kind}."
-            )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WhiteningOptions(Teacher):
-    """Transforms of stored vectors before they are compared."""
-
-    whiten: Fraction = 0.0
-    """Above 0: centres stored targets and divides each principal component by its standard deviation raised to this power;
-    1 is full whitening. For teachers whose vectors lie in a narrow cone, such as GTE and E5."""
-    components: CountOrNone = 0
-    """Above 0: keeps this many leading principal components of centred targets, for narrow students without a head."""
-
-    @property
-    def transforms(self) -> bool:
-        return bool(self.whiten or self.components)
-
-    def width(self, widths: Sequence[int]) -> int:
-        most = sum(widths)
-        check_size("teacher.components", self.components, most, "the width of the targets", least=0)
-        return self.components or most
-
-    def whitened(self, array: Float[np.ndarray, "rows _"] | targets.Selected | targets.Joined) -> targets.Stored:
-        """The targets with `whiten` and `components` applied."""
-        return targets.Whitened(array, power=self.whiten, components=self.components) if self.transforms else array
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StoredVectors(VectorModel, WhiteningOptions):
-    """Models whose vectors are computed once and cached on disk."""
-
-    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        folder, dtype = cache_folder(inputs.data.cache_folder) / "targets", np.dtype(inputs.compute_dtype).name
-        views, text, stored = inputs.objective.teacher_views, inputs.text, []
-        for embedder in inputs.embedders:
-            check_reads(inputs.data, embedder.model, views, text)
-        for view in views:
-            arrays = [
-                targets.cached_vectors(
-                    folder,
-                    f"{embedder.model.digest()} {text.content_digest} {view} {dtype}",
-                    lambda texts, advance, encode=embedder.encode: encode(texts, prompt="", show_progress_bar=advance),
-                    text.texts(view, embedder.model.role_prompts),
-                    width=embedder.width,
-                    what=f"targets of {embedder.model.source}",
-                    progress=inputs.progress,
-                )
-                for embedder in inputs.embedders
-            ]
-            stored.append(self.whitened(arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())))
-        return tuple(stored)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OutsideVectors(WhiteningOptions):
-    """Vectors that something outside of JAX computes once; finished blocks are cached on disk."""
-
-    normalize: bool = True
-    """False: compare vectors as they come; a student made from a checkpoint with a Normalize module lacks it."""
-
-    is_outside = True
-    texts_per_call = BLOCK_ROWS
-
-    def vector_width(self) -> int:
-        """Width of the vectors."""
-        raise NotImplementedError
-
-    def embed(self, texts: Sequence[str], role: str) -> Float[np.ndarray, "n e"]:
-        """The vectors of at most `texts_per_call` texts of one `role`; it is empty for texts without one."""
-        raise NotImplementedError
-
-    def width(self, widths: Sequence[int]) -> int:
-        return super().width([self.vector_width()])
-
-    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        folder, text, width = cache_folder(inputs.data.cache_folder) / "targets", inputs.text, self.vector_width()
-        source, stored = f"teacher.{self.given_by}={getattr(self, self.given_by)}", []
-        for view in inputs.objective.teacher_views:
-
-            def embed(rows: Sequence[int], advance: Advance, view: str = view) -> np.ndarray:
-                vectors, roles = np.zeros((len(rows), width), np.float32), np.array(text.roles(view, rows))
-                for role in dict.fromkeys(roles.tolist()):
-                    of_role = np.flatnonzero(roles == role)
-                    for begin in range(0, len(of_role), self.texts_per_call):
-                        batch = of_role[begin : begin + self.texts_per_call]
-                        texts = [text.text(view, rows[index]) for index in batch]
-                        failed = f"{source} failed at row {rows[batch[0]]:,} of the text; run it again to continue after the last block"
-                        with foreign_errors(failed):
-                            result = self.embed(texts, role)
-                        if result.shape != (len(batch), width):
-                            raise InputError(f"{source} gives {list(result.shape)} numbers, not {[len(batch), width]}.")
-                        vectors[batch] = result
-                        advance(len(batch))
-                return vectors
-
-            key = f"{self.digest()} {text.content_digest} {inputs.data.roles} {view}"
-            rows = cast(Any, range(text.rows))  # `embed` takes rows, to find their roles, in place of texts
-            vectors = targets.cached_vectors(
-                folder, key, embed, rows, width, what=f"targets of {source}", progress=inputs.progress, block_rows=BLOCK_ROWS,
-            )  # fmt: skip
-            stored.append(vectors)
-        return tuple(map(self.whitened, stored))

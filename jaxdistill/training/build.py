@@ -16,7 +16,6 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
-from jaxdistill.config import of_stage
 from jaxdistill.config.options import Config
 from jaxdistill.core import (
     LABELS,
@@ -39,7 +38,8 @@ from jaxdistill.core.paths import public_name
 from jaxdistill.data import views
 from jaxdistill.data.batches import QUEUE_SEED, Batches, Viewed
 from jaxdistill.data.chunks import bare
-from jaxdistill.data.targets import Stored
+from jaxdistill.data.targets import Stored as StoredTargets
+from jaxdistill.data.targets import joined
 from jaxdistill.data.text import TEXT, files_of, is_hub, split_specs
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.encoders.architecture import Pooling
@@ -49,7 +49,8 @@ from jaxdistill.models.checkpoints.folder import check_exportable, save
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model, locate
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.student import StudentInputs
-from jaxdistill.models.teacher import Labeller, ModelContext, StoredVectors, TargetInputs, Teacher, check_roles
+from jaxdistill.models.teacher import Labeller, ModelContext, TargetInputs, Teacher, check_roles
+from jaxdistill.models.teachers import Stored
 from jaxdistill.objectives.weighted import Weighted, terms_of_sources
 from jaxdistill.training import dev as devs
 from jaxdistill.training import optim, step
@@ -60,7 +61,6 @@ from jaxdistill.training.workdir.folder import (
     STAGE_NAME,
     STEPS,
     STUDENT,
-    address_of,
     read_note,
     stage_export,
 )
@@ -151,13 +151,13 @@ def objective_title(config: Config) -> str:
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
     """A run that is ready to train; raises `InputError` for anything that cannot work. With a mesh of `absent` devices, for which
-    the step is only compiled, no model runs, and the run cannot train."""
+    the step is only compiled, no targets are computed, and the run cannot train."""
     mesh, groups, objective = checked_setup(config, absent)
     dtype, can_run, teacher_options = dtype_of(config.run.precision), absent is None, config.teacher
     context = context_of(config, workdir)
     labellers, teachers = teacher_options.labellers(context), teacher_options.load(context)
     written = read_student(config, workdir) if can_run else None
-    student = written or make_student(config, teachers, workdir, draft=True)
+    student = written or make_student(config, teachers, workdir)
     if config.run.export_to:
         onnx.check(student)
     check_models(config, objective, student, teachers)
@@ -190,12 +190,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         )
     teacher = teachers[0] if len(teachers) == 1 else None
     live_teacher = teacher if objective.teacher_views and teacher_options.is_live else None
-    program_of = partial(make_step, config, objective, teacher=teacher, mesh=mesh, live=bool(live_teacher), steps=steps)
-    program = program_of(student)
-    # By now, all is checked that can be known before a model reads the text.
-    if can_run and written is None and config.student.computes:
-        student = config.student.with_length(make_student(config, teachers, workdir), length)
-        program = program_of(student)
+    program = make_step(config, objective, student, teacher, mesh, live=bool(live_teacher), steps=steps)
     targets = Targets(config, objective, store, teachers, labellers, progress=progress, absent=not can_run)
     live = None if targets.store is None else Viewed(targets.store, objective.teacher_views)
     data = batches_with(live or targets.arrays)
@@ -288,24 +283,6 @@ def with_steps(run: Run, steps: int) -> Run:
     return dataclasses.replace(run, program=program)
 
 
-def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
-    """Raises `InputError` for options, text and models with which the training would fail at its start; reads no text
-    and loads no model.
-
-    Args:
-      where: `here`, if the training will see this machine's files, or `elsewhere`, if it sees only buckets and hubs.
-    """
-    if is_remote(workdir):
-        address_of(workdir)
-    else:
-        _refuse_local("--workdir", workdir, where)
-    mesh = meshes.make_mesh(devices=jax.devices()[:1])  # the training's own devices are not known here
-    for number, stage in enumerate(stages, start=1):
-        with of_stage(number, stages):
-            checked_setup(stage, mesh)
-            check_inputs(stage, where)
-
-
 def check_inputs(stage: Config, where: str = "here") -> None:
     """Raises `InputError` for a text or a model that does not exist. Does not look on the hub, and only warns if a bucket does not
     answer."""
@@ -327,14 +304,15 @@ def check_inputs(stage: Config, where: str = "here") -> None:
                 raise InputError(f"{option}: no object matches {spec}; check the address, and quote the glob.")
         elif not (is_hub(spec) or (is_model and not is_local)):  # otherwise it is on the hub
             if not is_packaged:
-                _refuse_local(f"--config.{option}", spec, where)
+                refuse_local(f"--config.{option}", spec, where)
             if is_model:
                 locate(spec)
             else:
                 files_of(option, [spec])
 
 
-def _refuse_local(option: str, path: str, where: str) -> None:
+def refuse_local(option: str, path: str, where: str) -> None:
+    """Raises `InputError` for a path of this machine if the training runs `elsewhere`."""
     if where == "elsewhere":
         raise InputError(
             f"{option}={path} is on this machine, but the training runs on others; give the address of a bucket, such as "
@@ -412,7 +390,7 @@ def make_objective(config: Config) -> Objective:
     # Every column of a text in chunks is read, and a trimmed vocabulary may be for more languages than the views.
     unread = [] if config.data.chunk_tokens or getattr(config.student, "trim", "") else unread
     taught = [view for view in dict.fromkeys(objective.teacher_views) if view in columns]
-    is_cached = teacher.is_outside or isinstance(teacher, StoredVectors)
+    is_cached = teacher.is_outside or isinstance(teacher, Stored)
     changing = [view for view in objective.teacher_views if is_cached and view not in columns]
     refuse([  # all messages are made, so `lacking[0]` needs a guard
         (teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)),
@@ -458,7 +436,7 @@ def sized_to_text(objective: Objective, rows: int) -> Objective:
     return dataclasses.replace(cast(Any, objective), queue_size=most)
 
 
-def context_of(config: Config, workdir: pathlib.Path, *, draft: bool = False) -> ModelContext:
+def context_of(config: Config, workdir: pathlib.Path) -> ModelContext:
     """The context in which a run's models are made: data and run options, views, earlier stages."""
     return ModelContext(
         data=config.data,
@@ -466,23 +444,19 @@ def context_of(config: Config, workdir: pathlib.Path, *, draft: bool = False) ->
         seed=config.run.seed,
         precision=config.run.precision,
         located=lambda name: stage_export(name, workdir),
-        draft=draft,
     )
 
 
-def make_student(
-    config: Config, teachers: Sequence[SentenceModel], workdir: pathlib.Path, *, draft: bool = False
-) -> SentenceModel:
+def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: pathlib.Path) -> SentenceModel:
     """The untrained student, with the similarity by which its training compares vectors.
 
     Args:
       teachers: models whose vectors are the targets; `student.model=teacher` means the first one.
-      draft: see `ModelContext.draft`.
 
     Raises:
       InputError: it cannot be made or exported.
     """
-    inputs = StudentInputs(context_of(config, workdir, draft=draft), config.teacher, teachers)
+    inputs = StudentInputs(context_of(config, workdir), config.teacher, teachers)
     student = config.student.make(inputs)
     if not (config.teacher.scores_pairs or config.teacher.is_outside):
         check_roles(config.data, [student, *teachers])
@@ -632,7 +606,7 @@ class Targets:
         """Width of the targets; 0 without a teacher or with labels."""
         self.store: TokenStore | None = None
         """Tokens for a live teacher that does not read the student's."""
-        self.arrays: tuple[Stored, ...] = ()
+        self.arrays: tuple[StoredTargets, ...] = ()
         """Stored targets, one array per teacher view; empty for a live teacher or without a teacher."""
         if not views or objective.reads:
             return
@@ -654,7 +628,7 @@ class Targets:
         if self.arrays:
             return np.asarray(self.arrays[0][rows], np.float32)
         assert self.embed is not None  # without a teacher model, `arrays` has its vectors
-        log.info("teacher embeddings of %d sentences", len(rows))
+        log.info("teacher embeddings of %s sentences", f"{len(rows):,}")
         return self.embedded(self.embed, rows)
 
     def embedded(self, embed: RoleEmbed, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
@@ -684,6 +658,6 @@ def joint_embed(embedders: Sequence[Embedder], teacher: Teacher) -> RoleEmbed | 
         return embedders[0].encode if embedders else None
 
     def embed(sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]:
-        return teacher.joined([embedder.encode(sentences, role=role) for embedder in embedders])
+        return joined([embedder.encode(sentences, role=role) for embedder in embedders], teacher.shares())
 
     return embed

@@ -115,8 +115,7 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
                 if status := stop_vote.after_step(interrupts.status):
                     save(step, state)
                     checkpoints.wait()
-                    say(f"interrupted: step {step:,} is saved; the same command continues from there")
-                    raise Interrupted(status)
+                    raise Interrupted(status, f": step {step:,} is saved; the same command continues from there")
     except Exception as error:
         with contextlib.suppress(InputError):  # the error already raised is more informative
             checkpoints.close()

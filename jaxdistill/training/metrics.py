@@ -68,7 +68,7 @@ def logged(workdir: pathlib.Path, command: str) -> Iterator[None]:
         note(f"$ {command}")
         yield
     except BaseException as error:
-        line = "interrupted" if isinstance(error, KeyboardInterrupt) else error_of_input(error)
+        line = f"interrupted{error}" if isinstance(error, KeyboardInterrupt) else error_of_input(error)
         _printed.error("%s", line or "failed:", exc_info=None if line else error)
         raise
     finally:

@@ -184,7 +184,7 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str) -> None:
     steps = int(60 * config.run.minutes / least) or program.steps
     seconds = {
         f"{steps:,} steps at least": steps * least,
-        f"compiling {shapes} shapes of a batch, as fast as here,": shapes * compile_s,
+        f"compiling {shapes} shape{'s' * (shapes != 1)} of a batch, as fast as here,": shapes * compile_s,
     }
     times = "; ".join(f"{what} {duration(each)}" for what, each in seconds.items())
     minutes = sum(seconds.values()) / 60

@@ -14,10 +14,12 @@ import jax
 from jaxdistill.config import flat, flat_stages, of_stage
 from jaxdistill.config.options import WITHOUT_EFFECT, Config
 from jaxdistill.core import InputError, plugins
+from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import MARK, is_remote, refuse_foreign, replacing, write_atomic
 from jaxdistill.core.paths import data_folder
 from jaxdistill.core.runtime import source_digest
+from jaxdistill.data.options import Data
 from jaxdistill.data.text import content_digest, is_hub, split_specs, tables
 from jaxdistill.evals import sts
 from jaxdistill.evals.papers import cited
@@ -31,6 +33,7 @@ from jaxdistill.training.build import (
     context_of,
     make_student,
     objective_title,
+    refuse_local,
     write_student,
 )  # fmt: skip
 from jaxdistill.training.dev import agreement_pairs, dev_tasks, retrieval_files
@@ -129,11 +132,38 @@ def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], fini
                 continue
             checked_setup(stage)
             check_inputs(stage)
-            for portion in text_portions(stage.data):
-                # Only of the first file, because opening a file may copy it into the cache.
-                next(tables(specs[portion.source], portion.columns, cache=stage.data.cache_folder), None)
+            check_columns(stage.data, specs)
             dev_tasks(stage)
             agreement_pairs(stage)
+
+
+def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
+    """Raises `InputError` for options, files and columns with which the training would fail at its start; loads no model, and
+    nothing from the hub or a bucket.
+
+    Args:
+      where: `here`, if the training will see this machine's files, or `elsewhere`, if it sees only buckets and hubs.
+    """
+    if is_remote(workdir):
+        workdirs.address_of(workdir)
+    else:
+        refuse_local("--workdir", workdir, where)
+    mesh = meshes.make_mesh(devices=jax.devices()[:1])  # the training's own devices are not known here
+    for number, stage in enumerate(stages, start=1):
+        with of_stage(number, stages):
+            checked_setup(stage, mesh)
+            check_inputs(stage, where)
+            check_columns(
+                stage.data, [spec for spec in split_specs(stage.data.text) if not (is_hub(spec) or is_remote(spec))]
+            )
+
+
+def check_columns(data: Data, specs: Sequence[str]) -> None:
+    """Raises `InputError` if one of these sources of the text lacks a column; opens the first file of each."""
+    sources = split_specs(data.text)
+    for portion in text_portions(data):
+        if sources[portion.source] in specs:
+            next(tables(sources[portion.source], portion.columns, cache=data.cache_folder), None)
 
 
 def run_training(

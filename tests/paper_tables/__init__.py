@@ -109,6 +109,6 @@ def lacking() -> dict[str, Any]:
     off = {"student.width": 0, "student.depth": 0}
     for section in ("student", "teacher"):
         kinds = KINDS[section]
-        for kind in kinds.available():
+        for kind in kinds.classes:
             off = {f"{section}.{name}": value for name, value in kinds.default_options(kind).items()} | off
     return {name: json.loads(json.dumps(value)) for name, value in off.items()}

@@ -59,6 +59,7 @@ def file_system(address: str) -> Any:
     with store_errors(address):
         import fsspec  # imported here: only addresses need it
 
+        logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs the traceback of an error that it also raises
         return fsspec.filesystem(address.partition(":")[0], use_listings_cache=False)
 
 

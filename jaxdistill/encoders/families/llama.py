@@ -33,8 +33,8 @@ CLASSES = {
 """transformers' class of each `model_type` whose file is written by `config`."""
 
 
-def architecture(config: Settings, *, theta: float = 10_000.0, **variations: Any) -> Architecture:
-    """Reads a `config.json`; `variations` are the fields in which a related family differs, `theta` its default base."""
+def architecture(config: Settings, **variations: Any) -> Architecture:
+    """Reads a `config.json`; `variations` are the fields in which a related family differs."""
     if config.get("model_type") == "eurobert":
         hugging_face.refuse_others(config, hugging_face.ENCODER)
         config, variations = {"rms_norm_eps": 1e-5} | config, {"family": "eurobert", "causal": False}
@@ -53,7 +53,7 @@ def architecture(config: Settings, *, theta: float = 10_000.0, **variations: Any
         hidden_dropout=0.0,
         attention_dropout=config.get("attention_dropout", 0.0),
         position_table=False,
-        kinds=(hugging_face.rotary(config, theta),) * layers,
+        kinds=(hugging_face.rotary(config, 10_000.0),) * layers,
         norm="rms",
         norm_place="pre",
         embedding_norm=False,

@@ -47,6 +47,8 @@ def locate(spec: str) -> Path:
         return buckets.fetched_folder(spec, objects_cache(), HUB_FILES)
     folder = in_package(spec) if spec.startswith("package:") else Path(os.path.expanduser(spec))
     if spec and folder.is_dir():
+        if (folder / "checkpoints").is_dir() and (folder / "export").is_dir():
+            raise InputError(f"{spec} is the workdir of a training, not a model; its student is {folder / 'export'}.")
         return folder
     if not spec or spec.startswith((".", "/", "~", "package:")) or spec.count("/") > 1 or folder.exists():
         raise InputError(f"model folder {spec!r} does not exist; give a folder, package:NAME/PATH, or a hub name.")
@@ -314,11 +316,6 @@ def read_architecture(folder: Path) -> Architecture:
     with errors_of(str(folder)), while_reading("config.json"):
         refuse_others(config, QUANTISED, advice=": dequantize() the model in transformers and save it again")
         return family(config["model_type"]).architecture(config)
-
-
-def labels_of(spec: str) -> int:
-    """Number of labels that the checkpoint `spec` classifies into: 1 for a cross-encoder, 0 without a classification head."""
-    return read_modules(locate(spec)).labels
 
 
 def _transformer_params(

@@ -9,7 +9,8 @@ from jaxdistill.data.wordpiece import train_wordpiece
 from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.model_text import columns_read
-from jaxdistill.models.student import Headed, Layered, Prompted, StudentInputs
+from jaxdistill.models.student import Headed, Prompted, StudentInputs
+from jaxdistill.models.students.layered import Layered
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,8 +30,6 @@ class Fresh(Layered, Prompted, Headed):
     """Above 0: the encoder is a BERT with a new WordPiece tokenizer of this many entries, trained on the columns of
     `data.text` that the student reads. It lower-cases text and keeps accents. For text without spaces (Thai), it splits
     long runs of characters and isolates rare characters. 0: the tokenizer of `model`."""
-
-    computes = False
 
     def make(self, inputs: StudentInputs) -> SentenceModel:
         data, tokenizer_folder = inputs.context.data, None

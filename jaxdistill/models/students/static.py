@@ -7,8 +7,6 @@ from itertools import chain
 
 import numpy as np
 from jaxtyping import Float
-from scipy.cluster.vq import kmeans2
-from scipy.linalg import orthogonal_procrustes
 from tokenizers import AddedToken, Tokenizer
 
 from jaxdistill.core import Count, CountOrNone, unknown_id
@@ -60,15 +58,13 @@ class Static(Headed):
         tokenizer.enable_truncation(static.MAX_LENGTH)
         dropped = unknown_id(tokenizer)
         bare = dataclasses.replace(model.without_prompts(), tokenizer=tokenizer, max_length=static.MAX_LENGTH)
-        table = np.zeros((entries, self.width), np.float32)
-        if not inputs.context.draft:
-            log.info("student: vectors of %s tokens by %s", f"{entries:,}", model.source)
-            texts = chain.from_iterable(prompted_rows(inputs.context.data, inputs.context.student_views, bare))
-            encodings = bare.encodings(evenly_sampled(texts, SAMPLE))
-            ids = np.fromiter(chain.from_iterable(one.ids for one in encodings), np.int64)
-            share = np.bincount(ids, minlength=entries) / max(len(ids), 1)
-            pieces = [words.get(token, [token]) for token in range(entries)]
-            table = start(token_vectors(inputs.context, model, pieces), share, self.width, dropped=dropped)
+        log.info("student: vectors of %s tokens by %s", f"{entries:,}", model.source)
+        texts = chain.from_iterable(prompted_rows(inputs.context.data, inputs.context.student_views, bare))
+        encodings = bare.encodings(evenly_sampled(texts, SAMPLE))
+        ids = np.fromiter(chain.from_iterable(one.ids for one in encodings), np.int64)
+        share = np.bincount(ids, minlength=entries) / max(len(ids), 1)
+        pieces = [words.get(token, [token]) for token in range(entries)]
+        table = start(token_vectors(inputs.context, model, pieces), share, self.width, dropped=dropped)
         architecture = static.architecture_of(table, dropped=dropped)
         definition = EncoderDefinition(architecture=architecture, pooling=static.POOLING, normalize=True)
         source = f"a table of {self.width} numbers per token of {model.source}"
@@ -90,6 +86,8 @@ class Static(Headed):
         if x.shape[1] != y.shape[1]:
             return student
         if len(x) < MIN_ROWS * x.shape[1]:
+            from scipy.linalg import orthogonal_procrustes  # 0.2 seconds, like `kmeans2`
+
             kernel, _ = orthogonal_procrustes(x - x.mean(axis=0), y - y.mean(axis=0))
             affine = {"kernel": kernel, "bias": np.zeros(len(kernel))}
         else:
@@ -110,6 +108,8 @@ def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[int, list[int]
 
 def clustered(table: Float[np.ndarray, "v d"], clusters: int) -> Float[np.ndarray, "v d"]:
     """The table with each row replaced by the mean of its cluster; rows of zeros stay."""
+    from scipy.cluster.vq import kmeans2  # 0.2 seconds, which every program would take
+
     table, used = table.copy(), np.any(table, axis=1)
     centres, nearest = kmeans2(table[used], min(clusters, int(used.sum())), minit="points", rng=0)
     table[used] = centres[nearest]

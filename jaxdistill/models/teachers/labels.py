@@ -11,19 +11,15 @@ Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4).
 import dataclasses
 import logging
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jax.typing import DTypeLike
 from jaxtyping import Float
 
-from jaxdistill.core import SECOND, InputError
+from jaxdistill.core import InputError
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.runtime import Advance
 from jaxdistill.data import targets
-from jaxdistill.data.text import TEXT
-from jaxdistill.data.tokens import TokenStore
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.inference import Embedder, refuse_mixed
 from jaxdistill.models.model_text import check_reads
@@ -53,59 +49,31 @@ class Labels(Encoder):
         return Reranker(self.model, prompt=self.prompt, max_length=self.max_length)
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        columns = inputs.objective.scored
-        for model in (one for one in inputs.labellers if isinstance(one, SentenceModel)):
-            check_reads(inputs.data, model, columns, inputs.text)
-        scores = labels(
-            inputs.labellers, inputs.text, cache_folder(inputs.data.cache_folder) / "labels", columns=columns,
-            logits=inputs.objective.logits, compute_dtype=inputs.compute_dtype, progress=inputs.progress,
-        )  # fmt: skip
-        return (scores,)
+        labellers = inputs.labellers
+        for model in (one for one in labellers if isinstance(one, SentenceModel)):
+            check_reads(inputs.data, model, inputs.objective.scored, inputs.text)
+        refuse_mixed(labellers)  # their scores differ in scale
+        scores = [scores_of(labeller, inputs) for labeller in labellers]
+        mean = np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32))
+        names, below = ", ".join(one.source for one in labellers), f"{int((mean < 0.0).sum()):,}"
+        log.info("labels: %s pairs by %s, mean %.3f, %s of them below 0", f"{mean.size:,}", names, mean.mean(), below)
+        return (mean,)
 
 
-def labels(
-    labellers: Sequence[Labeller],
-    store: TokenStore,
-    folder: Path,
-    *,
-    columns: Sequence[str] = (TEXT, SECOND),
-    logits: bool = False,
-    compute_dtype: DTypeLike,
-    progress: bool,
-) -> Float[np.ndarray, "rows k"]:
-    """The mean score of each row's pairs (the first column with each of the others) over the labellers, in the order of the store.
-
-    Args:
-      labellers: sentence encoders or cross-encoders, not both (InputError), because their scores differ in scale.
-      folder: cache of scores, and of the vectors they are computed from, keyed by the digest of their inputs.
-      logits: cross-encoders give logits instead of scores in (0, 1); sentence encoders whose checkpoint compares by dot product give
-        dot products instead of cosines.
-    """
-    refuse_mixed(labellers)
-    scores = [
-        _scores(labeller, store, folder, columns, logits=logits, compute_dtype=compute_dtype, progress=progress)
-        for labeller in labellers
-    ]
-    mean = np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32))
-    names, below = ", ".join(one.source for one in labellers), f"{int((mean < 0.0).sum()):,}"
-    log.info("labels: %s pairs by %s, mean %.3f, %s of them below 0", f"{mean.size:,}", names, mean.mean(), below)
-    return mean
-
-
-def _scores(
-    labeller: Labeller, store: TokenStore, folder: Path, columns: Sequence[str], *, logits: bool,
-    compute_dtype: DTypeLike, progress: bool,
-) -> Float[np.ndarray, "rows k"]:  # fmt: skip
-    """One labeller's scores of each row's pairs; what the model computes is cached."""
-    dtype = np.dtype(compute_dtype).name
-    embedder = Embedder(labeller, compute_dtype=compute_dtype) if isinstance(labeller, SentenceModel) else labeller
+def scores_of(labeller: Labeller, inputs: TargetInputs) -> Float[np.ndarray, "rows k"]:
+    """One labeller's scores of each row's pairs, the first of the objective's `scored` columns with each of the others, in the order
+    of the store. What the model computes is cached."""
+    store, columns, logits = inputs.text, inputs.objective.scored, inputs.objective.logits
+    folder, dtype = cache_folder(inputs.data.cache_folder) / "labels", np.dtype(inputs.compute_dtype).name
+    is_ours = isinstance(labeller, SentenceModel)
+    embedder = Embedder(labeller, compute_dtype=inputs.compute_dtype) if is_ours else labeller
 
     def cached(
         what: str, columns: Sequence[str], texts: Sequence[Any], width: int, compute: Callable[..., Any]
     ) -> np.ndarray:
         # The key has everything that determines the result.
         key = f"{what} {' '.join(columns)} {labeller.digest()} {store.content_digest} {dtype}"
-        return targets.cached_vectors(folder, key, compute, texts, width=width, what=what, progress=progress)
+        return targets.cached_vectors(folder, key, compute, texts, width=width, what=what, progress=inputs.progress)
 
     if isinstance(embedder, Reranker) or embedder.model.definition.reads_pairs:
 

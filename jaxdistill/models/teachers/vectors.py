@@ -1,24 +1,125 @@
-"""A teacher given as a file of your own vectors, one for each row of the text."""
+"""Teachers that are models whose vectors are the targets: run inside the training step, or once before it."""
 
 import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
+from jaxtyping import Float
+
+from jaxdistill.core import CountOrNone, Fraction, InputError, Positive, refuse
+from jaxdistill.core.paths import cache_folder
 from jaxdistill.data import targets
-from jaxdistill.models.teacher import OwnFile, TargetInputs, WhiteningOptions
+from jaxdistill.models.checkpoints.model import SentenceModel, check_size
+from jaxdistill.models.model_text import check_reads
+from jaxdistill.models.surgery import first_numbers
+from jaxdistill.models.teacher import Encoder, ModelContext, TargetInputs, Teacher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Vectors(OwnFile, WhiteningOptions):
-    """Your own vectors, one for each row of the text."""
+class VectorModel(Encoder):
+    """Models whose vectors are the targets."""
 
-    kind: str = "vectors"
+    dims: CountOrNone = 0
+    """Above 0: truncates the teacher's vectors to this width, and normalises them again if the teacher normalises. For
+    teachers trained with nested widths (Matryoshka); a narrow student then needs no head."""
     normalize: bool = True
-    """False: compare vectors as pooled; a student made from a checkpoint with a Normalize module lacks it."""
+    """False: compare vectors as pooled, without the Normalize module that ends checkpoints such as all-MiniLM-L6-v2; the
+    student and its export then lack it too."""
+
+    def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
+        models = [one.read(context, frozen=True) for one in self.each()]
+        models = models if self.normalize else [model.as_pooled() for model in models]
+        return tuple(first_numbers(model, self.dims or model.definition.embedding_width) for model in models)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Live(VectorModel):
+    """Runs inside the training step, so its views may differ at every step. Without a `model`, there is no teacher."""
+
+    kind: str = "live"
+    dropout: bool = False
+    """Run the teacher with its own dropout, as DistilCSE's code does for CKD."""
+
+    is_live = True
+
+    def check(self) -> None:
+        if len(self.models) > 1:
+            raise InputError(
+                f"teacher.model={self.model!r} names {len(self.models)} models, but the teacher {self.kind} takes one; choose "
+                "--config=FILE.py:PRESET:teacher=stored."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoredVectors(Teacher):
+    """Vectors of the text that are made before training, one for each row."""
+
+    normalize: bool = True
+    """False: compare vectors as they come; a student made from a checkpoint with a Normalize module lacks it."""
+    whiten: Fraction = 0.0
+    """Above 0: centres stored targets and divides each principal component by its standard deviation raised to this power;
+    1 is full whitening. For teachers whose vectors lie in a narrow cone, such as GTE and E5."""
+    components: CountOrNone = 0
+    """Above 0: keeps this many leading principal components of centred targets, for narrow students without a head."""
+
+    @property
+    def transforms(self) -> bool:
+        return bool(self.whiten or self.components)
 
     def width(self, widths: Sequence[int]) -> int:
-        return super().width([targets.open_own_vectors(self.file).shape[1]])
+        most = sum(widths)
+        check_size("teacher.components", self.components, most, "the width of the targets", least=0)
+        return self.components or most
+
+    def vectors(
+        self, inputs: TargetInputs, view: str
+    ) -> Float[np.ndarray, "rows _"] | targets.Selected | targets.Joined:
+        """The vectors of a view of the text, one for each row, as they come."""
+        raise NotImplementedError
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        array = targets.checked_own_vectors(self.file, inputs.text.input_rows, inputs.text.input_row)
-        selected = targets.Selected(array, inputs.text.input_row)
-        return (self.whitened(selected),) * len(inputs.objective.teacher_views)
+        arrays = [self.vectors(inputs, view) for view in inputs.objective.teacher_views]
+        if not self.transforms:
+            return tuple(arrays)
+        return tuple(targets.Whitened(array, power=self.whiten, components=self.components) for array in arrays)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stored(VectorModel, StoredVectors):
+    """Computes the vectors of one or several models once and caches them on disk. The target of several models, of any width
+    and tokenizer, is the concatenation of their unit vectors; its cosines are the weighted mean of theirs."""
+
+    kind: str = "stored"
+    weights: tuple[Positive, ...] = ()
+    """Relative weight of each of several models; empty: equal weights."""
+
+    def check(self) -> None:
+        count = len(self.models)
+        refuse([
+            (self.weights and len(self.weights) != count,
+             f"teacher.weights={self.weights} has {len(self.weights)} weights, but teacher.model names {count} teachers; give one weight for each."),
+            (count > 1 and not self.normalize,
+             f"teacher.normalize=False: {count} teachers' vectors are joined at unit length; set --config.teacher.normalize=True."),
+        ])  # fmt: skip
+
+    def shares(self) -> tuple[float, ...]:
+        weights = self.weights or (1.0,) * len(self.models)
+        return tuple(weight / sum(weights) for weight in weights)
+
+    def vectors(self, inputs: TargetInputs, view: str) -> Float[np.ndarray, "rows _"] | targets.Joined:
+        folder, dtype = cache_folder(inputs.data.cache_folder) / "targets", np.dtype(inputs.compute_dtype).name
+        text, arrays = inputs.text, []
+        for embedder in inputs.embedders:
+            check_reads(inputs.data, embedder.model, [view], text)
+        for embedder in inputs.embedders:
+            vectors = targets.cached_vectors(
+                folder,
+                f"{embedder.model.digest()} {text.content_digest} {view} {dtype}",
+                lambda texts, advance, encode=embedder.encode: encode(texts, prompt="", show_progress_bar=advance),
+                text.texts(view, embedder.model.role_prompts),
+                width=embedder.width,
+                what=f"targets of {embedder.model.source}",
+                progress=inputs.progress,
+            )
+            arrays.append(vectors)
+        return arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())

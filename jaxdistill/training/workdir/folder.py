@@ -117,9 +117,10 @@ def refuse_other_inputs(workdir: Path, inputs: Mapping[str, str]) -> None:
     before = read_note(workdir / INPUTS)
     if changed := [name for name in inputs if before.get(name, inputs[name]) != inputs[name]]:
         name = changed[0]
+        by = " (JAXDISTILL_DATA decides it)" if name == DEV_SCORE else ""
         raise InputError(
-            f"the {name} has changed since {workdir} was started ({before[name]} then, {inputs[name]} now); restore it "
-            "(JAXDISTILL_DATA decides the dev score), or give another --workdir."
+            f"the {name} has changed since {workdir} was started ({before[name]} then, {inputs[name]} now); restore it{by}, or give "
+            "another --workdir."
         )
 
 

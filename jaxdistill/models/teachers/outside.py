@@ -1,0 +1,189 @@
+"""Teachers outside of JAX: your own function, such as a service's API, and models that sentence-transformers runs on torch."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdistill.core import ROLES, Count, CountOrNone, InputError
+from jaxdistill.core.files import foreign_errors
+from jaxdistill.core.paths import cache_folder
+from jaxdistill.core.plugins import load_module, source_digests
+from jaxdistill.core.runtime import Advance
+from jaxdistill.data import targets
+from jaxdistill.data.text import used_roles
+from jaxdistill.models import outside
+from jaxdistill.models.checkpoints.model import NO_PROMPT, prompt_text
+from jaxdistill.models.model_text import sentence_roles
+from jaxdistill.models.teacher import ModelContext, Prompting, TargetInputs
+from jaxdistill.models.teachers.vectors import StoredVectors
+
+BLOCK_ROWS = 1024
+"""Rows that are stored together: fewer than of a model, because their vectors may cost money."""
+functions: dict[str, Callable[..., Any]] = {}
+"""Functions from Python by their names, see `Function.of`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutsideVectors(StoredVectors):
+    """Vectors that something outside of JAX computes once; finished blocks are cached on disk."""
+
+    is_outside = True
+    texts_per_call = BLOCK_ROWS
+
+    def vector_width(self) -> int:
+        """Width of the vectors."""
+        raise NotImplementedError
+
+    def embed(self, texts: Sequence[str], role: str) -> Float[np.ndarray, "n e"]:
+        """The vectors of at most `texts_per_call` texts of one `role`; it is empty for texts without one."""
+        raise NotImplementedError
+
+    def width(self, widths: Sequence[int]) -> int:
+        return super().width([self.vector_width()])
+
+    def vectors(self, inputs: TargetInputs, view: str) -> Float[np.ndarray, "rows e"]:
+        text, width = inputs.text, self.vector_width()
+        source = f"teacher.{self.given_by}={getattr(self, self.given_by)}"
+
+        def embed(rows: Sequence[int], advance: Advance) -> np.ndarray:
+            vectors, roles = np.zeros((len(rows), width), np.float32), np.array(text.roles(view, rows))
+            for role in dict.fromkeys(roles.tolist()):
+                of_role = np.flatnonzero(roles == role)
+                for begin in range(0, len(of_role), self.texts_per_call):
+                    batch = of_role[begin : begin + self.texts_per_call]
+                    texts = [text.text(view, rows[index]) for index in batch]
+                    failed = f"{source} failed at row {rows[batch[0]] + 1:,} of the text; run it again to continue after the last block"
+                    with foreign_errors(failed):
+                        result = self.embed(texts, role)
+                    if result.shape != (len(batch), width):
+                        raise InputError(f"{source} gives {list(result.shape)} numbers, not {[len(batch), width]}.")
+                    vectors[batch] = result
+                    advance(len(batch))
+            return vectors
+
+        return targets.cached_vectors(
+            cache_folder(inputs.data.cache_folder) / "targets",
+            f"{self.digest()} {text.content_digest} {inputs.data.roles} {view}",
+            embed,
+            cast(Any, range(text.rows)),  # `embed` takes rows, to find their roles, in place of texts
+            width=width,
+            what=f"targets of {source}",
+            progress=inputs.progress,
+            block_rows=BLOCK_ROWS,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Function(OutsideVectors):
+    """Your own function from a list of texts to an array with one vector for each text. If it has an argument `role`, it also gets
+    `query`, `document` or an empty string. A resumed run calls it only for unfinished blocks."""
+
+    kind: str = "function"
+    function: str = dataclasses.field(default="", kw_only=False)
+    """`FILE.py:NAME` or `MODULE:NAME`."""
+    dims: CountOrNone = 0
+    """Width of its vectors."""
+    batch_size: Count = 64
+    """Maximum texts per call; all of them have the same role."""
+
+    given_by = "function"
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], *, name: str, **options: Any) -> "Function":
+        """The teacher of a function in Python, with other options of the class. Stored vectors are found by `name`, any text without
+        a colon: give another name when the vectors change."""
+        functions[name] = function
+        return cls(name, **options)
+
+    def check(self) -> None:
+        if not self.dims:
+            raise InputError("teacher.dims=0: give the width of its vectors, such as --config.teacher.dims=768.")
+
+    def load(self, context: ModelContext) -> tuple[()]:
+        self._callable()  # for its error: a missing function is refused before any text is read
+        return ()
+
+    def vector_width(self) -> int:
+        return self.dims
+
+    def digest(self) -> str:
+        file, _, name = self.function.rpartition(":")
+        return f"function {source_digests([file])[file] if file else ''} {name} {self.dims}"
+
+    @property
+    def texts_per_call(self) -> int:
+        return self.batch_size
+
+    def embed(self, texts: Sequence[str], role: str) -> Float[np.ndarray, "n e"]:
+        function = self._callable()
+        has_role = "role" in inspect.signature(function).parameters
+        return np.asarray(function(texts, role=role) if has_role else function(texts), np.float32)
+
+    def _callable(self) -> Callable[..., Any]:
+        file, _, name = self.function.rpartition(":")
+        found = getattr(load_module(file), name, None) if file else functions.get(name)
+        if not callable(found):
+            raise InputError(
+                f"teacher.function={self.function!r} is no function; give FILE.py:NAME, MODULE:NAME or, in Python, Function.of(...)."
+            )
+        return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceTransformers(Prompting, OutsideVectors):
+    """Any model that sentence-transformers loads, which computes its vectors of the text once, on torch."""
+
+    kind: str = "sentence_transformers"
+    model: str = dataclasses.field(default="", kw_only=False)
+    """Folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name."""
+    max_length: CountOrNone = 0
+    """Maximum tokens per sentence; 0: the checkpoint's."""
+    dims: CountOrNone = 0
+    """Above 0: truncates the teacher's vectors to this width."""
+    batch_size: Count = 32
+    """Sentences that are computed together."""
+    trust_remote_code: bool = False
+    """Run the Python files that come with the model, with all of your rights. Read them first."""
+
+    def load(self, context: ModelContext) -> tuple[()]:
+        self.check_prompts(used_roles(sentence_roles(context.data)), _loaded(self)[1], "teacher", self.model)
+        return ()
+
+    def vector_width(self) -> int:
+        return self.embed(["a"], "").shape[1]
+
+    def digest(self) -> str:
+        model, prompts = _loaded(self)
+        facts = outside.content_digest(self.model), model.max_seq_length, self.dims, sorted(prompts.items())
+        return f"sentence_transformers {facts}"
+
+    def embed(self, texts: Sequence[str], role: str) -> Float[np.ndarray, "n e"]:
+        model, prompts = _loaded(self)
+        # A model may route the roles through different layers.
+        encode = {"query": model.encode_query, "document": model.encode_document}.get(role, model.encode)
+        return encode(texts, prompt=prompts[role], batch_size=self.batch_size, show_progress_bar=False)
+
+    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
+        arrays = super().stored(inputs)
+        _loaded.cache_clear()  # the training needs its memory
+        return arrays
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(options: SentenceTransformers) -> tuple[Any, dict[str, str]]:
+    """The model, and the prompt of each role; the empty key is for sentences without a role."""
+    how = {"trust_remote_code": options.trust_remote_code, "truncate_dim": options.dims or None}
+    model = outside.loaded("SentenceTransformer", options.model, **how)
+    if options.max_length:
+        model.max_seq_length = options.max_length
+    chosen = {"": options.prompt, "query": options.query_prompt, "document": options.document_prompt}
+    prompts: dict[str, str] = {}
+    for role, names in {"": (model.default_prompt_name,), **ROLES}.items():
+        first = next((name for name in names if name in model.prompts), NO_PROMPT)
+        prompts[role] = prompt_text(model.prompts, chosen[role] or first)
+    return model, prompts

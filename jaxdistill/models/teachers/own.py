@@ -1,0 +1,112 @@
+"""Teachers that are your own numbers: vectors of the text's rows, or scores of their sentence pairs."""
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+import numpy as np
+from jaxtyping import Float
+
+from jaxdistill.core import InputError
+from jaxdistill.data import targets
+from jaxdistill.data.text import read, split_specs
+from jaxdistill.models.teacher import TargetInputs, Teacher
+from jaxdistill.models.teachers.vectors import StoredVectors
+
+ROUNDING = 1e-6
+"""Fraction by which rounding may push a score above its limit."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnFile(Teacher):
+    """Your own targets in a file."""
+
+    file: str = ""
+    """A local `.npy` file with one row per row of `data.text`: its vector, or one score for each of its pairs."""
+
+    of_rows = True
+    given_by = "file"
+
+    @property
+    def files(self) -> Mapping[str, Sequence[str]]:
+        return {"teacher.file": [self.file]}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Vectors(OwnFile, StoredVectors):
+    """Your own vectors, one for each row of the text."""
+
+    kind: str = "vectors"
+
+    def width(self, widths: Sequence[int]) -> int:
+        return super().width([targets.open_own_vectors(self.file).shape[1]])
+
+    def vectors(self, inputs: TargetInputs, view: str) -> targets.Selected:
+        array = targets.checked_own_vectors(self.file, inputs.text.input_rows, inputs.text.input_row)
+        return targets.Selected(array, inputs.text.input_row)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnScores(Teacher):
+    """Your own scores of the text's sentence pairs."""
+
+    scores_pairs = of_rows = True
+
+    def checked(self, array: Float[np.ndarray, "rows k"], named: str, inputs: TargetInputs) -> targets.Selected:
+        """The scores of the rows that the store keeps; raises `InputError` for a wrong count per row, or a score out of range.
+
+        `array` has one row per row of the files; `named` is the option and value that name it, for the error.
+        """
+        count, largest = len(inputs.objective.scored) - 1, inputs.objective.largest_label
+        selected = targets.Selected(array, inputs.text.input_row)
+        most = np.abs(selected[:]).max(initial=0.0)
+        if array.shape[1] != count or most > largest * (1.0 + ROUNDING):
+            raise InputError(
+                f"{named} has {array.shape[1]} numbers per row, up to {most:g}; this objective reads {count}, one score per pair, from "
+                f"{-largest:g} to {largest:g}: divide scores of 0 to 5 by 5, or use a preset of cosent.py."
+            )
+        return selected
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scores(OwnScores, OwnFile):
+    """Your own scores of each row's sentence pairs, in a file."""
+
+    kind: str = "scores"
+
+    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
+        array = targets.checked_own_vectors(self.file, inputs.text.input_rows)
+        return (self.checked(array, f"teacher.file={self.file}", inputs),)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Columns(OwnScores):
+    """Your own scores of each row's sentence pairs, in columns of the text."""
+
+    kind: str = "columns"
+    names: str = ""
+    """Columns of `data.text`, one for each pair of a row, separated by commas, such as `score_positive,score_negative`."""
+
+    given_by = "names"
+
+    @property
+    def shown(self) -> Sequence[str]:
+        return [f"columns:{self.names}"]
+
+    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
+        names, store = split_specs(self.names), inputs.text
+        # NaN in rows that the store leaves out and that lack a score.
+        scores = np.full((store.input_rows, len(names)), np.nan, np.float32)
+        used = set(store.input_row.tolist())
+        rows = read(split_specs(inputs.data.text), names, numbers=True, cache=inputs.data.cache_folder)
+        for index, row in enumerate(islice(rows, len(scores))):
+            for column, cell in enumerate(row):
+                with contextlib.suppress(ValueError):
+                    scores[index, column] = float(cell)
+                if index in used and not np.isfinite(scores[index, column]):
+                    raise InputError(
+                        f"data.text: row {index + 1:,} has {cell!r:.40} in the column {names[column]!r}, not a finite number; correct "
+                        "or remove the row, or choose models that score the pairs (--config=FILE.py:PRESET:teacher=labels)."
+                    )
+        return (self.checked(scores, f"teacher.names={self.names}", inputs),)
