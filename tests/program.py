@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from jaxdistill.config.options import Config
 from jaxdistill.core import cli, runtime
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.models.checkpoints.folder import save
+from jaxdistill.training.workdir.checkpoint import Checkpoints
 
 from conftest import QUICK_COMPILATION
 from tiny_models import tiny_model
@@ -142,6 +143,22 @@ def free_address() -> str:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def broken_off(step: int) -> Iterator[None]:
+    """Ends a training in this process when the checkpoint of a step is saved."""
+    save = Checkpoints.save
+
+    def save_and_end(checkpoints, state, record):
+        save(checkpoints, state, record)
+        if int(state.step) == step:
+            checkpoints.wait()
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Checkpoints, "save", save_and_end)
+        yield
 
 
 def start_all(
