@@ -1,4 +1,4 @@
-"""docs/augment.py, with random models: a table with each sentence and its second view."""
+"""docs/augment.py, with a random model, and docs/code_text.py: tables of sentences with views, and of questions with functions."""
 
 import sys
 import types
@@ -39,21 +39,6 @@ def test_a_masked_language_model_replaces_some_tokens(augment, tmp_path):
     assert 0.1 < sum(changed) / len(changed) < 0.2
 
 
-def test_translators_are_applied_in_turn(augment, tmp_path, monkeypatch):
-    monkeypatch.setattr(augment, "MAX_TOKENS", 8)
-    sizes = dict(layers=1, attention_heads=2, ffn_dim=16)
-    sizes = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()}
-    ids = dict(pad_token_id=0, eos_token_id=3, bos_token_id=2, decoder_start_token_id=0, forced_eos_token_id=3)
-    config = transformers.MarianConfig(vocab_size=99, d_model=16, max_position_embeddings=160, **sizes, **ids)
-    folders = [str(tmp_path / "there"), str(tmp_path / "back")]
-    for seed, folder in enumerate(folders):
-        torch.manual_seed(seed)
-        transformers.MarianMTModel(config).save_pretrained(folder)
-        cases.write_tokenizer(tmp_path / folder)
-    both_ways = views(augment, tmp_path, "translate", *folders)
-    assert both_ways != views(augment, tmp_path, "translate", folders[0])
-
-
 def test_a_word_is_replaced_by_its_synonym(augment, tmp_path, monkeypatch):
     wordnet = types.SimpleNamespace(
         synsets=lambda word: [types.SimpleNamespace(lemma_names=lambda: [word, "ice_cream"])] if word == "w3" else []
@@ -64,3 +49,38 @@ def test_a_word_is_replaced_by_its_synonym(augment, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "nltk.corpus", corpus)
     found = views(augment, tmp_path, "synonyms")
     assert found == [" ".join("ice cream" if word == "w3" else word for word in text.split()) for text in TEXT]
+
+
+SOURCE = '''
+def sort_by_length_of_word(words):
+    """Sorts words by their length. Longest last."""
+    return sorted(words, key=len)
+
+
+class Reader:
+    async def read_all_lines(self):
+        """Reads the file into a list
+
+        More about it."""
+        return [line async for line in self]
+
+
+def first_of_all(words):
+    """Returns the first `word` of the list."""
+    return words[0]
+'''
+
+
+def test_each_documented_function_is_a_row_once(tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "one.py").write_text(SOURCE)
+    (tmp_path / "src" / "two.py").write_text(SOURCE)
+    (tmp_path / "src" / "broken.py").write_text("def (")
+    docs_script("code_text").main(str(tmp_path / "code.tsv"), str(tmp_path / "src"))
+    header, *rows = (line.split("\t") for line in (tmp_path / "code.tsv").read_text().splitlines())
+    assert header == ["text", "positive"]
+    assert rows == [
+        ["sort by length of word", "def sort_by_length_of_word(words): return sorted(words, key=len)"],
+        ["Returns the first word of the list.", 'def first_of_all(words): """Returns the first `word` of the list.""" return words[0]'],
+        ["Reads the file into a list", "async def read_all_lines(self): return [line async for line in self]"],
+    ]  # fmt: skip
