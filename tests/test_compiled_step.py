@@ -9,8 +9,9 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
 from jaxdistill.core.cluster.mesh import make_mesh
+from jaxdistill.objectives.congen import ConGen
 
-from compiled import congen, gradient_of_an_encoder, moved_bytes, train_step
+from compiled import gradient_of_an_encoder, moved_bytes, train_step
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -29,7 +30,7 @@ def test_a_longer_queue_costs_no_traffic_and_no_temporaries_but_its_mask():
     mesh, short = tpu_mesh("v5e:4x4"), 8192 * devices
 
     def compiled(queue_size: int):
-        step, arguments = train_step(mesh, congen(queue_size), batch_size=8 * devices, groups=devices)
+        step, arguments = train_step(mesh, ConGen(queue_size=queue_size), batch_size=8 * devices, groups=devices)
         return step.lower(*arguments).compile()
 
     one, four = compiled(short), compiled(4 * short)
@@ -47,7 +48,7 @@ def test_a_deep_teacher_makes_a_program_for_tpus_no_larger():
 
     def size(teacher_layers: int) -> int:
         options = dict(batch_size=64, groups=8, compute_dtype=jnp.bfloat16)
-        step, arguments = train_step(mesh, congen(4096), teacher_layers=teacher_layers, **options)
+        step, arguments = train_step(mesh, ConGen(queue_size=4096), teacher_layers=teacher_layers, **options)
         return len(step.lower(*arguments).compile().as_text())
 
     assert size(12) == pytest.approx(size(4), rel=0.01)
@@ -65,7 +66,7 @@ def test_long_rows_are_attended_to_in_one_kernel_on_a_tpu():
 
 def test_the_step_lowers_for_cuda():
     mesh = make_mesh(devices=jax.devices()[:1])
-    step, arguments = train_step(mesh, congen(4096), batch_size=64, groups=8, compute_dtype=jnp.bfloat16)
+    step, arguments = train_step(mesh, ConGen(queue_size=4096), batch_size=64, groups=8, compute_dtype=jnp.bfloat16)
     state, teacher, batch = arguments
 
     def plain(params, optimizer, objective, number, key, teacher, batch):  # typed keys do not pass jax.export
