@@ -14,6 +14,8 @@ from jaxdistill.training.dev import SPREAD
 
 from program import tiny_arguments, write_text
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 def noted(scores, *, is_last):
     """Best step, evaluations since and scores of the best step after each of these scores."""

@@ -19,6 +19,8 @@ from jaxdistill.training.workdir.folder import Workdir
 from compiled import ADAMW
 from program import tiny_arguments
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 @pytest.mark.parametrize("steps, warmup", [(15, 2), (30, 3)])  # 1.5 steps are 2; 0.1 * 30 is 3, and more in floats
 def test_a_fraction_of_a_step_warms_up_for_a_whole_one(steps, warmup):

@@ -21,6 +21,7 @@ import eval_cases
 from program import broken_off, on_devices, refused, run, series, start, tiny_arguments, trained, wait_for
 from tiny_text import made_up
 
+pytestmark = pytest.mark.usefixtures("one_device")
 SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GOOGLE_API_KEY")
 SECRET = "hf_nobody-may-read-this"
 
