@@ -136,12 +136,6 @@ def model(tmp_path):
     return tiny_model(tmp_path / "tokenizer")
 
 
-@pytest.fixture
-def unchecked(monkeypatch):
-    """Leaves out the comparison, which compiles two models."""
-    monkeypatch.setattr(export_module, "largest_difference", lambda *_: 0.0)
-
-
 def data_of(text):
     """The metadata as the library of the hub parses it, which refuses what it cannot."""
     return ModelCard(text, ignore_metadata_errors=False).data
@@ -160,8 +154,9 @@ def test_a_card_states_languages_or_nothing(tmp_path, text, languages):
     assert read_card(tmp_path, "org/model") == {"base_models": ("org/model",), "languages": languages}
 
 
-def test_origin_and_making_are_handed_down_from_export_to_export(model, tmp_path, unchecked):
+def test_origin_and_making_are_handed_down_from_export_to_export(model, tmp_path, monkeypatch):
     """How a student was made, with an unchanged student alone."""
+    monkeypatch.setattr(export_module, "largest_difference", lambda *_: 0.0)  # compiles two models
     command, text = "python -m jaxdistill.main --config=c.py", "hf:org/news:train:text"
     made = dict(command=command, seed=7, data=text, steps=9, scores={"sts12": 0.7})
     export(model, tmp_path / "first", facts=Facts(name="run", base_models="intfloat/e5-small", languages="en", **made))

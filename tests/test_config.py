@@ -142,10 +142,8 @@ def test_help_shows_the_presets_and_of_a_config_its_description_and_options(caps
     main.main(["--config=configs/l2.py:paper", "--help"])
     shown = capsys.readouterr().out
     assert shown.startswith("L2: the student's vector") and "paper:ARGUMENT  bert-tiny, bert-mini" in shown
-    assert (
-        "  objective.kind=embedding\n  --config.objective.normalize=True\n" in shown
-        and "--config.optimizer.eps=1e-08\n" in shown
-    )
+    assert "  objective.kind=embedding\n  --config.objective.normalize=True\n" in shown
+    assert "--config.optimizer.eps=1e-08\n" in shown
 
 
 COLUMNS = ("text", "positive", "negative", "translation", "second")

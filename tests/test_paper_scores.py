@@ -24,13 +24,8 @@ def test_a_table_has_a_key_and_a_score_for_each_column():
 def test_every_score_is_one_that_evaluate_measures():
     of_groups = {"transfer": transfer.SETS, "auc": pairs.TEST, "sts17": (*sts.TRACKS, *sts.ADDED_TRACKS)}
     named = {f"{group}/{name}" for group, names in of_groups.items() for name in (*names, "average")}
-    assert {score for row in papers.rows().values() for score in row.scores} <= {
-        *sts.SETS,
-        "average",
-        transfer.SICK_E,
-        transfer.SNLI,
-        *named,
-    }
+    named |= {*sts.SETS, "average", transfer.SICK_E, transfer.SNLI}
+    assert {score for row in papers.rows().values() for score in row.scores} <= named
 
 
 @pytest.mark.parametrize(
