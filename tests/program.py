@@ -1,6 +1,7 @@
 """The real program, started in processes of its own on a tiny teacher and text."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -10,12 +11,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
 import pytest
 
 from jaxdistill import main
@@ -23,13 +23,11 @@ from jaxdistill.config import load_config, parse_config, set_options
 from jaxdistill.config.options import Config
 from jaxdistill.core import cli, runtime
 from jaxdistill.core.cluster import mesh as meshes
-from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
-from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.checkpoints.folder import save
-from jaxdistill.models.checkpoints.model import SentenceModel
+from jaxdistill.training.workdir.checkpoint import Checkpoints
 
 from conftest import QUICK_COMPILATION
-from tiny_models import tiny_tokenizer
+from tiny_models import tiny_model
 from tiny_text import made_up
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -37,26 +35,11 @@ ABORTED = -signal.SIGABRT
 """How JAX ends a process that has lost another one; a shell says 134."""
 
 
-def write_teacher(folder: pathlib.Path, *, layers: int = 2, hidden_size: int = 16) -> str:
-    """A random BERT in a sentence-transformers folder."""
-    tokenizer = tiny_tokenizer(folder / "tokenizer", max_length=32)
-    definition = EncoderDefinition(
-        architecture=Architecture(
-            family="bert", vocab_size=tokenizer.get_vocab_size(), hidden_size=hidden_size, layers=layers, heads=2,
-            intermediate_size=32, max_positions=32, token_types=2,
-        ),
-        pooling=Pooling.parse("mean"),
-        normalize=True,
-    )  # fmt: skip
-    params = {
-        name: np.asarray(v) * (8.0 if name.endswith("kernel") else 1.0)
-        for name, v in init_params(definition, jax.random.key(1)).items()
-    }
-    model = SentenceModel(
-        definition=definition, params=params, tokenizer=tokenizer, max_length=32,
-        prompts={}, default_prompt=None, source="tiny", tokenizer_folder=folder / "tokenizer",
-    )  # fmt: skip
-    save(model, folder / "model")
+def write_teacher(folder: pathlib.Path) -> str:
+    """A random BERT of two layers in a sentence-transformers folder."""
+    model = tiny_model(folder / "tokenizer", layers=2, max_length=32, seed=1, scale=8.0)
+    definition = dataclasses.replace(model.definition, normalize=True)
+    save(dataclasses.replace(model, definition=definition, prompts={}), folder / "model")
     return str(folder / "model")
 
 
@@ -155,14 +138,34 @@ def trained(arguments: Sequence[str], *, devices: int = 1) -> str:
     return said.getvalue()
 
 
+def free_address() -> str:
+    """Where a run's processes may meet."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def broken_off(step: int) -> Iterator[None]:
+    """Ends a training in this process when the checkpoint of a step is saved."""
+    save = Checkpoints.save
+
+    def save_and_end(checkpoints, state, record):
+        save(checkpoints, state, record)
+        if int(state.step) == step:
+            checkpoints.wait()
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Checkpoints, "save", save_and_end)
+        yield
+
+
 def start_all(
     arguments: Sequence[str], *, count: int = 2, module: str = "main", variables: Sequence[Mapping[str, str]] = ()
 ) -> list[subprocess.Popen]:
     """All processes of a run, with four devices together; `variables` of each one's own environment."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    joined = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": str(count)}
+    joined = {"JAX_COORDINATOR_ADDRESS": free_address(), "JAX_NUM_PROCESSES": str(count)}
     return [
         start(module, arguments, devices=4 // count, variables={**joined, "JAX_PROCESS_ID": str(number), **own})
         for number, own in enumerate(variables or [{}] * count)

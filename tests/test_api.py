@@ -28,17 +28,10 @@ def result(tmp_path_factory):
         patch.setenv("JAXDISTILL_CACHE", str(folder / "cache"))
         teacher = write_teacher(folder)
         patch.chdir(folder)
-        return jaxdistill.distill(
-            teacher,
-            text,
-            columns="body",
-            layers=1,
-            steps=4,
-            batch_size=16,
-            objective=jaxdistill.objectives.ConGen(alpha=1.0, queue_size=16),
-            options=options,
-            callbacks=[lambda step, metrics: CALLED.append((step, set(metrics)))],
-        )
+        objective = jaxdistill.objectives.ConGen(alpha=1.0, queue_size=16)
+        named = dict(columns="body", layers=1, steps=4, batch_size=16, objective=objective, options=options)
+        note = lambda step, metrics: CALLED.append((step, set(metrics)))  # noqa: E731 - a callback
+        return jaxdistill.distill(teacher, text, **named, callbacks=[note])
 
 
 OWN = """
@@ -76,7 +69,9 @@ def test_a_process_is_as_before_after_each_function(tmp_path):
     subprocess.run(command, cwd=tmp_path, env=environment() | {"JAXDISTILL_CACHE": str(tmp_path)}, check=True)
 
 
-def test_distill_returns_model_scores_and_export(result):
+def test_distill_returns_model_scores_and_export_and_calls_back_with_metrics(result):
+    assert [step for step, _ in CALLED] == [0, 1, 2, 2, 3, 4, 4]
+    assert "agreement/spearman" in CALLED[0][1] and {"loss", "learning_rate"} <= CALLED[1][1]
     assert result.export_folder.is_dir() and result.results["config"]["run.steps"] == 4
     assert result.results["max_length"] == result.model.model.max_length == 32  # chosen from the text
     asked = {"student.layers": "even:1", "data.batch_size": 16, "objective.kind": "congen", "objective.alpha": 1.0}
@@ -86,15 +81,6 @@ def test_distill_returns_model_scores_and_export(result):
     vectors = result.model.encode(["A cat sleeps.", "A cat naps."])
     np.testing.assert_array_equal(
         vectors, jaxdistill.load(str(result.export_folder)).encode(["A cat sleeps.", "A cat naps."])
-    )
-
-
-def test_callbacks_get_the_metrics_of_steps_and_evaluations(result):
-    steps = [step for step, _ in CALLED]
-    assert (
-        steps == [0, 1, 2, 2, 3, 4, 4]
-        and "agreement/spearman" in CALLED[0][1]
-        and {"loss", "learning_rate"} <= CALLED[1][1]
     )
 
 

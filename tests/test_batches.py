@@ -133,13 +133,8 @@ def test_batches_are_of_one_source_in_turn_or_by_weights(tmp_path):
     store = two_sources(tmp_path, 70, 10)
     for weights, turns in (((), "aaaabaaa"), ((1.0, 1.0), "abababab"), ((3.0, 1.0), "aabaaaba")):
         sources = [SourceTerms([1, 0], [{0}, set()]), SourceTerms([1, 1], [{1}, {0}])]
-        options = dict(
-            student_views=("crop", "text"),
-            teacher_views=("text",),
-            batch_size=10,
-            weights=weights,
-            sources=sources,
-        )
+        read = dict(student_views=("crop", "text"), teacher_views=("text",))
+        options = dict(**read, batch_size=10, weights=weights, sources=sources)
         batches, again = (batches_of(store, store, **options) for _ in range(2))
         assert batches.steps_per_epoch == 8
         seen = []

@@ -45,7 +45,7 @@ def store(folder):
 
 def arguments(folder: pathlib.Path, place: str, workdir: str) -> list[str]:
     options = {"data__text": f"{place}/text.txt", "teacher__model": f"{place}/model", "data__cache_folder": ""}
-    options |= {"student__dropout": 0.1, "evals__every": EVERY, "run__steps": STEPS}
+    options |= {"teacher__kind": "stored", "student__dropout": 0.1, "evals__every": EVERY, "run__steps": STEPS}
     given = program.tiny_arguments(folder, **options, run__sharding=(("kernel$", ("data", "")),))
     return [*given, f"--workdir={workdir}"]
 

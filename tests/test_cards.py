@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
+from test_onnx import unchecked_shapes  # noqa: F401 - a fixture
 
 from jaxdistill.evals.model_card import Facts, model_card
+from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.model import load_model, read_card
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training import export as export_module
@@ -26,54 +28,81 @@ def kinds(folder):
     """Name and model of each kind of which an export is one model."""
     encoder = dataclasses.replace(tiny_model(folder / "tokenizer"), prompts={})
     cases.write_cross_encoder(folder / "pairs", "bert")
+    (folder / "roberta").mkdir(parents=True)
+    cases.write_encoder(folder / "roberta", "roberta")
     return {
         "encoder": encoder,
         "head": dataclasses.replace(tiny_model(folder / "head", head=8), prompts={}),
         "table": word_table(encoder),
         "pairs": load_model(str(folder / "pairs")),
+        "roles": dataclasses.replace(encoder, prompts={"query": "the cat ", "document": "a "}),
+        "padded by 1": load_model(str(folder / "roberta"), pooling="cls", prompt='w1 "w2" '),
     }
+
+
+KINDS = ("encoder", "head", "table", "pairs", "roles", "padded by 1")
+TEXTS, LONG = ["A cat sleeps.", "A cat naps."], ["the cat sleeps. " * 30, "rain", ""]
 
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """Maps each kind to its model and the text of its card; the folders are below the current one."""
+    """Maps each kind to its model, and the texts of its card without and with ONNX; the folders are below the current one."""
     folder = tmp_path_factory.mktemp("cards")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(export_module, "largest_difference", lambda *_: 0.0)
         found = {}
         for kind, model in kinds(folder / "in").items():
-            place = export(model, f"runs/{kind}", facts=Facts(name=kind, **ORIGIN))
-            found[kind] = model, (place / "README.md").read_text("utf-8")
+            facts = Facts(name=kind, **ORIGIN)
+            if kind == "roles":
+                facts = dataclasses.replace(facts, role_prompts={"query": {"student": model.prompts["query"]}})
+            place = export(model, f"runs/{kind}", facts=facts)
+            (place / "onnx").mkdir()
+            onnx.trace(model, place, place / "onnx" / "model.onnx")
+            with_onnx = model_card(model, facts, spec=f"runs/{kind}", forms=[{"form": "onnx/model.onnx"}])
+            found[kind] = model, (place / "README.md").read_text("utf-8"), with_onnx
     return folder, found
 
 
-KINDS = ("encoder", "head", "table", "pairs")
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_hub_takes_the_metadata_of_every_kind(exported, kind):
-    data = data_of(exported[1][kind][1])
+def test_the_hub_takes_the_metadata_of_every_kind_and_its_code_runs_as_printed(exported, kind, monkeypatch):
+    folder, found = exported
+    model, text, _ = found[kind]
+    data = data_of(text)
     assert (data.library_name, data.base_model_relation) == ("sentence-transformers", "finetune")
     assert data.base_model == ["org/teacher"] and data.language == ["en"] and "jaxdistill" in data.tags
     assert data.pipeline_tag == ("text-ranking" if kind == "pairs" else "sentence-similarity")
+    monkeypatch.chdir(folder)
+    assert str(folder) not in text and f'"runs/{kind}"' in text
+    own = Embedder(model, compute_dtype="float32")
+    for block in re.findall(r"```python\n(.*?)```", text, re.S):
+        exec(block, made := {})
+        if kind == "pairs":
+            np.testing.assert_allclose(made["scores"], own.score(TEXTS[:1], TEXTS[1:]), atol=1e-5)
+        elif kind != "roles":
+            np.testing.assert_allclose(made["vectors"], own.encode(TEXTS), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_code_of_every_kind_runs_as_printed(exported, kind, monkeypatch):
+def test_lines_for_onnx_run_as_printed_without_this_package(exported, kind, monkeypatch):
     folder, found = exported
-    model, text = found[kind]
+    model, _, text = found[kind]
+    [code] = [code for code in re.findall(r"```python\n(.*?)```", text, re.S) if "onnxruntime" in code]
+    assert "jaxdistill" not in code
     monkeypatch.chdir(folder)
-    assert str(folder) not in text and f'"runs/{kind}"' in text
-    blocks = re.findall(r"```python\n(.*?)```", text, re.S)
-    assert len(blocks) == (2 if kind == "encoder" else 1)  # lines for transformers have no room for heads
-    for block in blocks:
-        exec(block, made := {})
-        own = Embedder(model, compute_dtype="float32")
-        if kind == "pairs":
-            np.testing.assert_allclose(made["scores"], own.score(["A cat sleeps."], ["A cat naps."]), atol=1e-5)
-        else:
-            np.testing.assert_allclose(made["vectors"], own.encode(["A cat sleeps.", "A cat naps."]), atol=1e-5)
+    exec(code, names := {})
+    own = Embedder(model)
+    if kind == "pairs":
+        np.testing.assert_allclose(names["score"](LONG, LONG[::-1]), own.score(LONG, LONG[::-1]), atol=1e-5)
+        return
+    for texts in (LONG, [""]):
+        np.testing.assert_allclose(names["encode"](texts), own.encode(texts, prompt=""), atol=1e-5)
+    if kind == "roles":
+        np.testing.assert_allclose(names["queries"], own.encode_query(["Where does a cat sleep?"]), atol=1e-5)
+        documents = own.encode_document(["A cat sleeps in a basket.", "Rain falls."])
+        np.testing.assert_allclose(names["documents"], documents, atol=1e-5)
+    else:
+        np.testing.assert_allclose(names["vectors"], own.encode(TEXTS), atol=1e-5)
 
 
 def shown(markdown):
@@ -107,12 +136,6 @@ def model(tmp_path):
     return tiny_model(tmp_path / "tokenizer")
 
 
-@pytest.fixture
-def unchecked(monkeypatch):
-    """Leaves out the comparison, which compiles two models."""
-    monkeypatch.setattr(export_module, "largest_difference", lambda *_: 0.0)
-
-
 def data_of(text):
     """The metadata as the library of the hub parses it, which refuses what it cannot."""
     return ModelCard(text, ignore_metadata_errors=False).data
@@ -131,23 +154,18 @@ def test_a_card_states_languages_or_nothing(tmp_path, text, languages):
     assert read_card(tmp_path, "org/model") == {"base_models": ("org/model",), "languages": languages}
 
 
-def test_origin_is_handed_down_from_export_to_export(model, tmp_path, unchecked):
-    facts = Facts(name="first", base_models="intfloat/e5-small", languages="en")
-    first = load_model(str(export(model, tmp_path / "first", facts=facts)))
-    assert (first.base_models, first.languages) == (("intfloat/e5-small",), ("en",))
-    (tmp_path / "first" / "card.json").unlink()  # the card itself says it too
-    data = data_of((export(first, tmp_path / "second") / "README.md").read_text())
-    assert (data.language, data.base_model) == (["en"], ["intfloat/e5-small"])
-
-
-def test_how_a_student_was_made_is_handed_down_with_it_alone(model, tmp_path, unchecked):
+def test_origin_and_making_are_handed_down_from_export_to_export(model, tmp_path, monkeypatch):
+    """How a student was made, with an unchanged student alone."""
+    monkeypatch.setattr(export_module, "largest_difference", lambda *_: 0.0)  # compiles two models
     command, text = "python -m jaxdistill.main --config=c.py", "hf:org/news:train:text"
-    made = Facts(name="run", command=command, seed=7, data=text, steps=9, scores={"sts12": 0.7})
-    export(model, tmp_path / "first", facts=made)
+    made = dict(command=command, seed=7, data=text, steps=9, scores={"sts12": 0.7})
+    export(model, tmp_path / "first", facts=Facts(name="run", base_models="intfloat/e5-small", languages="en", **made))
     first = load_model(str(tmp_path / "first"))
+    assert (first.base_models, first.languages) == (("intfloat/e5-small",), ("en",))
     text = (export(first, tmp_path / "second") / "README.md").read_text()
-    assert "| Seed | 7 |" in text and f"`{command}`" in text and "| sts12 | 70.00 |" in text
-    assert "# second\n" in text and data_of(text).datasets == ["org/news"]
+    assert "| Seed | 7 |" in text and f"`{command}`" in text and "| sts12 | 70.00 |" in text and "# second\n" in text
+    data = data_of(text)
+    assert (data.language, data.base_model, data.datasets) == (["en"], ["intfloat/e5-small"], ["org/news"])
     other = dataclasses.replace(first, max_length=8)
     assert command not in (export(other, tmp_path / "third") / "README.md").read_text()
 

@@ -24,14 +24,13 @@ def placed(devices: int, *, model_axis: int = 1):
     return shardings(state_at(0), make_mesh(devices=jax.devices()[:devices], model_axis=model_axis), split)
 
 
-@pytest.mark.parametrize("is_reopened", [False, True])
-def test_the_latest_two_the_best_and_those_asked_for_are_kept(tmp_path, is_reopened):
+def test_the_latest_two_the_best_and_those_asked_for_are_kept(tmp_path):
+    """Also where each is saved by another process, as after kills."""
     checkpoints = Checkpoints(Workdir(tmp_path), keep_steps=(0,))
     for step, best in ((0, 0), (1, 1), (2, 2), (3, 2), (4, 2), (5, 2)):
         checkpoints.save(state_at(step), {"best_step": best})
-        if is_reopened:  # as after a kill
-            checkpoints.close()
-            checkpoints = Checkpoints(Workdir(tmp_path), keep_steps=(0,))
+        checkpoints.close()
+        checkpoints = Checkpoints(Workdir(tmp_path), keep_steps=(0,))
     checkpoints.wait()
     assert checkpoints.steps == [0, 2, 4, 5]
 
@@ -59,23 +58,6 @@ def test_a_reader_leaves_alone_what_a_training_is_writing(tmp_path):
     assert reader.steps == [1] and int(reader.restore_alone(1).step) == 1
     assert being_written.is_dir()
     reader.close()
-
-
-# NOTE: TensorStore may end one read after another has failed and Orbax has closed its event loop, which is a warning.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_state_of_other_shapes_is_one_line_with_the_kept_steps(tmp_path):
-    checkpoints = Checkpoints(Workdir(tmp_path))
-    assert checkpoints.restore(state_at(0), placed(1)) is None
-    for step in (1, 2):
-        checkpoints.save(state_at(step), {})
-    checkpoints.wait()
-    wider = state_at(0)._replace(params={"student": {"a/kernel": jnp.zeros((8, 6))}, "objective": {}})
-    error = r"checkpoints/2 cannot be read \(.*\); kept: 1, 2\. Go back to .* --config.run.restore_step=1"
-    with pytest.raises(InputError, match=error):
-        checkpoints.restore(wider, placed(1))
-    with pytest.raises(InputError, match="no checkpoint of step 3; kept: 1, 2"):
-        checkpoints.restore_alone(3)
-    assert checkpoints.restore(state_at(0), placed(1), step=1)[0].step == 1
 
 
 def test_a_full_disk_is_one_clear_line_and_the_checkpoint_before_stays(tmp_path, monkeypatch):

@@ -1,16 +1,12 @@
-"""Long texts in chunks of whole sentences: ends in many languages, lengths, the token store, and a whole run."""
+"""Long texts in chunks of whole sentences: ends in many languages, lengths, the token store."""
 
 import numpy as np
 import pytest
 
-from jaxdistill.core import InputError
 from jaxdistill.data.chunks import Chunking, sentence_ends
 from jaxdistill.data.text import parse_roles
 from jaxdistill.data.tokens import build_store
-from jaxdistill.training import build as build_module
 
-import program
-from program import write_teacher
 from tiny_text import byte_level, made_up, sentence_piece, word_piece
 
 
@@ -94,31 +90,3 @@ def test_excluded_texts_are_found_before_they_are_split(passages, tmp_path):
     assert store.rows == store_of(passages, tmp_path).rows - len(
         next(Chunking(tokenizer=word_piece(), most=40).split([ARTICLE]))
     )
-
-
-def built(passages, folder, **changed):
-    options = {
-        "data.text": ",".join(passages), "data.columns": tuple(COLUMNS.items()), "data.chunk_tokens": 32,
-        "data.max_length": 32, "data.cache_folder": str(folder / "cache"), "data.batch_size": 8, "data.pack_groups": 2,
-        "teacher.model": str(folder / "model"), "data.roles": "title=query", "student.query_prompt": "the ",
-        "student.layers": "0", "evals.pairs": "", "evals.agreement": str(folder / "dev.txt"), "evals.best": "agreement/spearman",
-    } | {name.replace("__", "."): value for name, value in changed.items()}  # fmt: skip
-    return build_module.build(program.config_of("configs/l2.py:tiny", options), folder / "w", progress=False)
-
-
-def test_a_run_trains_on_chunks_and_refuses_what_needs_rows(passages, tmp_path):
-    write_teacher(tmp_path)
-    (tmp_path / "dev.txt").write_text("\n".join(made_up(8)) + "\n")
-    run = built(passages, tmp_path)
-    lengths = run.store.lengths("text")
-    assert lengths.max() <= 32 and run.store.rows > 30
-    assert run.batches._teacher.store.content_digest == run.store.content_digest
-    batch = run.batches.batch_at(0)
-    assert batch.student.ids.shape == batch.teacher.ids.shape
-    refused = {
-        "that the student reads": {"data__chunk_tokens": 64},
-        "column 'nothing'": {"data__columns": (("text", "text"), ("title", "nothing"))},
-    }
-    for words, change in refused.items():
-        with pytest.raises(InputError, match=words):
-            built(passages, tmp_path, **change)

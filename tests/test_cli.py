@@ -1,6 +1,6 @@
-"""What all programs do alike: closed pipes outlived, signals answered, versions printed."""
+"""What all programs do alike: closed pipes outlived, signals answered, versions printed, freed memory used again."""
 
-import os
+import platform
 import re
 import subprocess
 import sys
@@ -14,17 +14,6 @@ from jaxdistill.evals.model_card import public_command
 
 from program import ROOT, environment
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("cli")
-
-
-def python(*arguments, path="", **options) -> subprocess.CompletedProcess:
-    variables = environment() | {"PYTHONPATH": os.pathsep.join(filter(None, [str(path), str(ROOT)]))}
-    return subprocess.run([sys.executable, *arguments], env=variables, text=True, timeout=60, **options)
-
-
 PRINTS = (
     "import sys; from jaxdistill.core import cli\n"
     "def main(arguments):\n"
@@ -32,17 +21,6 @@ PRINTS = (
     "    open(arguments[0], 'w').close()\n"
     "cli.run(main, sys.argv[1:])"
 )
-
-
-def test_a_program_outlives_its_reader(tmp_path):
-    done = tmp_path / "done"
-    process = subprocess.Popen(
-        [sys.executable, "-c", PRINTS, done], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    process.stdout.close()
-    said = process.stderr.read()
-    process.stderr.close()
-    assert (process.wait(timeout=60), done.exists(), said) == (0, True, b"")
 
 
 def test_a_program_starts_without_its_output(tmp_path):
@@ -58,7 +36,7 @@ def test_the_second_signal_ends_a_process_at_once():
         "    signal.raise_signal(signal.SIGHUP); assert interrupts.status; print('asked', flush=True)\n"
         "    signal.raise_signal(signal.SIGTERM); time.sleep(9)\n"
     )
-    ended = python("-c", code, capture_output=True)
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (AGAIN, "asked\n")
     assert ended.stderr == "\nstopping after this step\n\ninterrupted\n"
 
@@ -84,3 +62,24 @@ def test_a_public_command_keeps_its_options():
         '--config.stage2.student.model=mini \'--config.run.sharding=(("/kernel",("","model")),)\' --workdir=DIR '
         "--config.student.trim=t.txt --config.run.plugins=p.py"
     )
+
+
+REUSES = """
+import resource
+from jaxdistill.core import runtime
+runtime.is_scarce = lambda: False
+runtime.keep_freed()
+pages = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+bytes(b"x") * (64 << 20)
+before = pages()
+for _ in range(5):
+    bytes(b"x") * (64 << 20)
+print(pages() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+@pytest.mark.parametrize(("variables", "kept"), [({}, True), ({"MALLOC_MMAP_THRESHOLD_": "65536"}, False)])
+def test_freed_blocks_of_any_size_are_used_again_unless_the_environment_says_how(variables, kept):
+    pages = subprocess.check_output([sys.executable, "-c", REUSES], env=environment() | variables)
+    assert (int(pages) < 1000) == kept, "64 MiB are 16,384 pages"

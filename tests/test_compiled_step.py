@@ -1,4 +1,4 @@
-"""What the compiled training step moves and keeps, on CPU devices here and, ahead of time, on TPU slices and CUDA."""
+"""What the compiled training step moves and keeps, ahead of time, on TPU slices and CUDA."""
 
 import os
 
@@ -9,8 +9,9 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import Mesh
 
 from jaxdistill.core.cluster.mesh import make_mesh
+from jaxdistill.objectives.congen import ConGen
 
-from compiled import congen, gradient_of_an_encoder, moved_bytes, train_step
+from compiled import gradient_of_an_encoder, moved_bytes, train_step
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -23,31 +24,23 @@ def nothing_from_the_cache():
     compilation_cache.reset_cache()
 
 
-def compiled(mesh, queue_size, *, batch_size, groups, **options):
-    step, arguments = train_step(mesh, congen(queue_size), batch_size=batch_size, groups=groups, **options)
-    return step.lower(*arguments).compile()
+def test_a_longer_queue_costs_no_traffic_and_no_temporaries_but_its_mask():
+    """Temporaries that fit into a chip's fast memory beside the queue count as none, so that both queues must fit or neither."""
+    devices = 16
+    mesh, short = tpu_mesh("v5e:4x4"), 8192 * devices
 
+    def compiled(queue_size: int):
+        step, arguments = train_step(mesh, ConGen(queue_size=queue_size), batch_size=8 * devices, groups=devices)
+        return step.lower(*arguments).compile()
 
-def assert_the_queue_costs_nothing_more(mesh, *, batch_size, groups, short):
-    one, four = (compiled(mesh, k, batch_size=batch_size, groups=groups) for k in (short, 4 * short))
+    one, four = compiled(short), compiled(4 * short)
     moved = moved_bytes(one)
     assert moved and moved == moved_bytes(four)
-    queue_bytes = 4 * short * 32 * 4
-    assert sum(moved.values()) < queue_bytes
-    mask = 3 * short * 4 / mesh.shape["data"]  # of its own keys, which each device adds to their products
+    assert sum(moved.values()) < 4 * short * 32 * 4  # bytes of the queue
+    mask = 3 * short * 4 / devices  # of its own keys, which each device adds to their products
     assert four.memory_analysis().temp_size_in_bytes <= one.memory_analysis().temp_size_in_bytes + mask
     grown = four.memory_analysis().argument_size_in_bytes - one.memory_analysis().argument_size_in_bytes
-    assert grown == pytest.approx(3 * short * 32 * 4 / mesh.shape["data"], rel=0.02)  # each device holds its part only
-
-
-def test_a_longer_queue_costs_no_traffic_and_no_temporaries_but_its_mask_on_eight_cpu_devices():
-    assert_the_queue_costs_nothing_more(make_mesh(), batch_size=64, groups=8, short=16384)
-
-
-def test_a_longer_queue_costs_no_traffic_and_no_temporaries_but_its_mask_on_a_tpu_slice():
-    """Temporaries that fit into a chip's fast memory beside the queue count as none, so that both queues must fit or neither."""
-    mesh = tpu_mesh("v5e:4x4")
-    assert_the_queue_costs_nothing_more(mesh, batch_size=8 * 16, groups=16, short=8192 * 16)
+    assert grown == pytest.approx(3 * short * 32 * 4 / devices, rel=0.02)  # each device holds its part only
 
 
 def test_a_deep_teacher_makes_a_program_for_tpus_no_larger():
@@ -55,7 +48,7 @@ def test_a_deep_teacher_makes_a_program_for_tpus_no_larger():
 
     def size(teacher_layers: int) -> int:
         options = dict(batch_size=64, groups=8, compute_dtype=jnp.bfloat16)
-        step, arguments = train_step(mesh, congen(4096), teacher_layers=teacher_layers, **options)
+        step, arguments = train_step(mesh, ConGen(queue_size=4096), teacher_layers=teacher_layers, **options)
         return len(step.lower(*arguments).compile().as_text())
 
     assert size(12) == pytest.approx(size(4), rel=0.01)
@@ -73,7 +66,7 @@ def test_long_rows_are_attended_to_in_one_kernel_on_a_tpu():
 
 def test_the_step_lowers_for_cuda():
     mesh = make_mesh(devices=jax.devices()[:1])
-    step, arguments = train_step(mesh, congen(4096), batch_size=64, groups=8, compute_dtype=jnp.bfloat16)
+    step, arguments = train_step(mesh, ConGen(queue_size=4096), batch_size=64, groups=8, compute_dtype=jnp.bfloat16)
     state, teacher, batch = arguments
 
     def plain(params, optimizer, objective, number, key, teacher, batch):  # typed keys do not pass jax.export

@@ -17,7 +17,7 @@ from jaxdistill.data import targets
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.inference import Embedder, load
 
-from program import ROOT, environment, refused, run, write_text
+from program import ROOT, environment, run, write_text
 from tiny_models import tiny_model
 
 SENTENCES = ["the cat sleeps", "", "rain", "a dog, and another dog?", "the rain in may 1999 " * 10, "", "dog"]
@@ -72,18 +72,6 @@ def test_a_table_holds_the_same_vectors_beside_their_sentences(model, text, tmp_
     assert table["text"].to_pylist() == SENTENCES
     assert str(table.schema.field("embedding").type).endswith("float>[16]")
     np.testing.assert_array_equal(vectors_of(output), encode.encode(model, text))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        (["--output=v.npy", "--keep_text"], "must end in .parquet"),
-        ([f"--output={'v' * 300}.npy"], "File name too long"),
-    ],
-)
-def test_wrong_options_are_one_clear_line(model, text, tmp_path, monkeypatch, capsys, wrong, said):
-    monkeypatch.chdir(tmp_path)
-    assert said in refused(encode, [f"--model={model}", f"--text={text}", *wrong, "--no_show_progress_bar"], capsys)
 
 
 def test_no_input_no_file_of_others_and_no_vectors_of_other_inputs_are_replaced(model, text, tmp_path):

@@ -10,9 +10,9 @@ from test_sts import ROWS, write_tsv
 import jaxdistill
 from jaxdistill import evaluate
 from jaxdistill.core import InputError
-from jaxdistill.evals import documents, retrieval, sts, suite
+from jaxdistill.evals import documents, sts, suite
 from jaxdistill.evals.agreement import held_out_task
-from jaxdistill.evals.evaluation import Evaluation, Sources, TestSet, spearman
+from jaxdistill.evals.evaluation import Evaluation, TestSet, spearman
 from jaxdistill.evals.geometry import whitening, whitening_on
 from jaxdistill.evals.pairs import read_pairs
 from jaxdistill.evaluate import EvaluationFailed
@@ -53,35 +53,6 @@ def data(tmp_path):
     write(folder / "transfer" / "cr.all.tsv.gz", LABELLED)
     write_tsv(tmp_path / "own.tsv.gz", ROWS)
     return folder
-
-
-def test_every_name_has_its_sets(data_folder):
-    tasks = ["sts", "multilingual", "transfer", "nli", "pairs", "retrieval", "documents", "geometry", "speed"]
-    assert {*tasks, "agreement", "bitext", "entities", "mteb", "nanobeir", *sts.SETS} == {*suite.tasks()}
-    plan = suite.planned(tasks, Sources(data=str(data_folder)))
-    names = [test_set.name for _, test_set in plan.sets]
-    assert names[:-11] == [
-        *sts.SETS,
-        *(f"sts17/{track}" for track in sts.TRACKS),
-        *(f"transfer/{name}" for name in ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")),
-        *("nli/sick-e", "nli/snli", "auc/qqp", "auc/qnli", "auc/mrpc"),
-        *(f"bitext/{name}" for name in retrieval.PUBLISHED),
-        *("documents/cisi", "documents/cosqa", "documents/cranfield", "documents/medquad-sample"),
-        *("documents/scifact",),
-    ]
-    assert names[-2:] == ["geometry", "speed"] and not plan.absent
-    assert all(test_set.protocol for _, test_set in plan.sets)
-
-
-def test_what_is_not_there_is_a_line_each(data, tmp_path):
-    plan = suite.planned(["transfer", "geometry", "bitext"], Sources(data=str(data)))
-    assert [test_set.name for _, test_set in plan.sets] == ["transfer/mr", "transfer/cr", "geometry"]
-    assert len(plan.absent) == 5 + 7
-    assert plan.absent[0] == f"transfer/subj: {data}/transfer/subj.all.tsv.gz is not there."
-    assert plan.absent[2] == f"transfer/sst2: {data}/transfer/sst2.train.tsv.gz is not there, and 2 more."
-    plan = suite.planned(["sts", "transfer", "multilingual", "bitext"], Sources())
-    assert [test_set.name for _, test_set in plan.sets] == list(sts.SETS)
-    assert len(plan.absent) == 3 and all("needs data=FOLDER" in line for line in plan.absent)
 
 
 def test_averages_are_of_all_sets_and_stand_behind_them():
@@ -151,16 +122,6 @@ def test_results_say_how_each_model_reads(tmp_path):
     assert (row["max_length"], row["role_prompts"]) == (6, {"query": "cat: ", "document": "dog: "})
     assert (index["max_length"], index["role_prompts"]) == (6, {"query": "the cat ", "document": "dog: "})
     assert (found["inputs"]["data"], found["inputs"]["retrieval"]) == ("", [str(folder)])
-    known = read_test(folder)
-    asked, *indices = (
-        Embedder(load_model(str(tmp_path / name), prompt=prompt, max_length=length)).encode
-        for name, prompt, length in (
-            ("student", "cat: ", 6), ("teacher", "dog: ", 6), ("teacher", "dog: ", 16), ("teacher", "none", 6)
-        )
-    )  # fmt: skip
-    expected, *wrong = (documents.scored(documents.ranked_by_vectors(asked, index, known), known) for index in indices)
-    assert {name: row["scores"][f"asymmetric {name}"] for name in expected} == pytest.approx(expected)
-    assert expected not in wrong
 
 
 def test_truncated_vectors_have_a_row_for_each_width(tiny, tmp_path):
@@ -189,6 +150,23 @@ def test_only_sets_of_the_hub_are_said_to_come_from_it_and_their_scores_are_not_
     found = jaxdistill.evaluate(tiny, tasks="sts-b", data="").results
     assert found["data"] == "Hugging Face hub" and not cache.exists()
     assert jaxdistill.evaluate(tiny, data="", pairs=data.parent / "own.tsv.gz").results["data"] == ""
+
+
+def test_an_ensemble_scores_pairs_by_the_mean_cosine_and_has_no_vectors(tiny, data, tmp_path, capsys):
+    save(tiny_model(tmp_path / "tokenizer", seed=1), tmp_path / "other")
+    models, out = [tiny, str(tmp_path / "other")], tmp_path / "results.json"
+    options = ["--tasks=sts-b-dev,geometry", f"--data={data}", f"--out={out}"]
+    _, errors = run([f"--model={(spec := '+'.join(models))}", f"--model={tiny}", *options], capsys, status=2)
+    ensemble, alone = json.loads(out.read_text())["models"]
+    pairs = sts.read_set("sts-b-dev", data)
+    cosines = [similarities(Embedder(load_model(model)).encode, pairs.first, pairs.second) for model in models]
+    wanted = spearman(pairs.scores, np.mean(cosines, axis=0), what="")
+    assert ensemble["scores"] == {"sts-b-dev": pytest.approx(wanted)}
+    assert alone["scores"]["sts-b-dev"] != pytest.approx(wanted) and "geometry/anisotropy" in alone["scores"]
+    assert ensemble["parameters"] == 2 * alone["parameters"] and len(ensemble["members"]) == 2
+    assert [line for line in errors if line.startswith("failed")] == [
+        f"failed: geometry of {spec}: {spec} is an ensemble: it has no vectors of sentences; score pairs."
+    ]
 
 
 def test_a_loaded_model_is_scored_as_it_was_loaded(tiny, data):
@@ -325,21 +303,16 @@ def test_no_file_of_others_and_no_results_of_other_inputs_are_replaced(tiny, dat
     arguments.append("--out=results.json")
     for input_file in (pairs, tmp_path / "link"):
         assert "is not of evaluate; move it" in program.refused(evaluate, [*arguments, f"--out={input_file}"], capsys)
-    (tmp_path / "report").mkdir()
-    for page, more in (out, []), (tmp_path / "report" / "index.html", ["--out=report/"]):
-        page.write_text('{"accuracy": 1.0}')
-        line = program.refused(evaluate, [*arguments, *more], capsys)
-        assert f"{page.name} is not of evaluate; move it, or give another" in line
-        assert page.read_text() == '{"accuracy": 1.0}'
-    with pytest.raises(InputError, match="could not be written"):
-        evaluate.main([*arguments, f"--out={pairs}/below.json"])
+    out.write_text('{"accuracy": 1.0}')
+    line = program.refused(evaluate, arguments, capsys)
+    assert "results.json is not of evaluate; move it, or give another" in line
+    assert out.read_text() == '{"accuracy": 1.0}'
     out.unlink()
     evaluate.main(arguments)
     evaluate.main(arguments)  # the same again
     before = out.read_text()
-    for other in ("--prompt=rain ", "--tasks=geometry,pairs"):
-        line = program.refused(evaluate, [*arguments, other], capsys)
-        assert f"results.json was made from other inputs ({other[2:].partition('=')[0]} was " in line
+    line = program.refused(evaluate, [*arguments, "--prompt=rain "], capsys)
+    assert "results.json was made from other inputs (prompt was " in line
     write_tsv(pairs, ROWS[1:])
     assert "results.json was made from other inputs (pairs was" in program.refused(evaluate, arguments, capsys)
     assert out.read_text() == before

@@ -6,15 +6,12 @@ import json
 import numpy as np
 import pytest
 
-from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.core.files import MARK
 from jaxdistill.evals.model_card import Facts
-from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training import export as export_module
-from jaxdistill.training.build import context_of, make_student, training_length
 from jaxdistill.training.export import export, weights_bytes
 
 from tiny_models import tiny_model
@@ -47,49 +44,6 @@ def test_the_exported_folder_gives_the_same_vectors(model, tmp_path):
     assert sorted(path.name for path in folder.parent.iterdir()) == ["export"]
 
 
-def exported_length(student, folder):
-    """The length of an export as sentence-transformers and this project read it."""
-    export(student, folder)
-    stated = json.loads((folder / "sentence_bert_config.json").read_text())["max_seq_length"]
-    assert len(load_model(str(folder)).encodings(["cat " * 99])[0].ids) == stated == student.max_length
-    return stated
-
-
-def stage_student(folder, source, *, trained_on, teacher_reads=0, asked=0):
-    """(teacher, untrained student) of a stage."""
-    config = parse_config(
-        dict(
-            data=dict(max_length=trained_on),
-            teacher=dict(model=str(folder / "teacher"), max_length=teacher_reads),
-            student=dict(model=source, pooling="", head="none", max_length=asked),
-            objective=dict(kind="embedding"),
-        )
-    )
-    teachers = config.teacher.load(context_of(config, folder))
-    student = make_student(config, teachers, folder)
-    return teachers[0], config.student.with_length(student, training_length(config, student, teachers, folder))
-
-
-@pytest.mark.parametrize(("trained_on", "asked", "length"), [(8, 0, 8), (8, 24, 24), (128, 0, 32)])
-def test_an_export_reads_what_its_student_was_trained_on_unless_asked_otherwise(
-    tmp_path, unchecked, trained_on, asked, length
-):
-    """The teacher reads 16 tokens and has positions for 32."""
-    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "teacher")
-    teacher, student = stage_student(tmp_path, "teacher", trained_on=trained_on, asked=asked)
-    assert exported_length(student, tmp_path / "export") == length
-    assert teacher.max_length == len(teacher.encodings(["cat " * 99])[0].ids) == 16
-
-
-def test_an_earlier_export_is_replaced(model, tmp_path, unchecked):
-    first = export(model, tmp_path / "export", facts=Facts(name="first"))
-    other = tiny_model(tmp_path / "tokenizer", head=8, seed=1)
-    assert export(other, tmp_path / "export", facts=Facts(name="second")) == first
-    assert json.loads((first / MARK).read_text())["model_digest"] == other.digest() != model.digest()
-    np.testing.assert_array_equal(load_model(str(first)).params["dense/0/kernel"], other.params["dense/0/kernel"])
-    assert "# second" in (first / "README.md").read_text()
-
-
 def test_servers_find_the_nested_widths_in_the_configuration(model, tmp_path):
     folder = export(model, tmp_path / "export", facts=Facts(name="nested", dims="4, 6"))
     config = json.loads((folder / "config.json").read_text())
@@ -99,17 +53,20 @@ def test_servers_find_the_nested_widths_in_the_configuration(model, tmp_path):
     )
 
 
-def test_what_the_user_put_into_an_export_stays_when_it_is_replaced(model, tmp_path, unchecked):
+def test_an_earlier_export_is_replaced_and_what_the_user_put_into_it_stays(model, tmp_path, unchecked):
     folder = export(model, tmp_path / "export", facts=Facts(name="first"))
     (folder / "notes").mkdir()
     (folder / "notes" / "mine.txt").write_text("kept")
     (folder / "README.md").write_text("first, with my remarks")
-    export(tiny_model(tmp_path / "tokenizer", head=8, seed=1), folder, facts=Facts(name="second"))
+    other = tiny_model(tmp_path / "tokenizer", head=8, seed=1)
+    assert export(other, folder, facts=Facts(name="second")) == folder
+    note = json.loads((folder / MARK).read_text())
+    assert note["model_digest"] == other.digest() != model.digest()
+    np.testing.assert_array_equal(load_model(str(folder)).params["dense/0/kernel"], other.params["dense/0/kernel"])
     assert (folder / "notes" / "mine.txt").read_text() == "kept"
     assert "# second" in (folder / "README.md").read_text()
     assert (folder / "README.md.edited").read_text() == "first, with my remarks"
-    mark = json.loads((folder / MARK).read_text())["files"]
-    assert "README.md" in mark and "README.md.edited" not in mark and "notes/mine.txt" not in mark
+    assert "README.md" in note["files"] and not {"README.md.edited", "notes/mine.txt"} & set(note["files"])
 
 
 def test_a_folder_that_is_no_export_is_left_alone(model, tmp_path):

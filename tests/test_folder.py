@@ -152,20 +152,6 @@ def test_prompts_and_their_default_are_kept(tmp_path, bert_folder):
     assert load_model(str(tmp_path), prompt="prompt").default_prompt == "prompt"
 
 
-def test_lower_casing_by_sentence_transformers_is_respected_and_exported(tmp_path, bert_folder):
-    model = load_model(str(bert_folder), pooling="mean")
-    save(model, tmp_path / "a")
-    options = tmp_path / "a" / "sentence_bert_config.json"
-    options.write_text(json.dumps({"max_seq_length": 30, "do_lower_case": True}))
-    lower = load_model(str(tmp_path / "a"))
-    assert lower.max_length == 30
-    assert lower.tokenizer.encode("W1 W2").ids == model.tokenizer.encode("w1 w2").ids
-    assert np.abs(theirs(tmp_path / "a", ["W1 W2"]) - ours(lower, ["W1 W2"])).max() <= TOLERANCE
-    save(lower, tmp_path / "b")
-    assert load_model(str(tmp_path / "b")).tokenizer.encode("W1 W2").ids == lower.tokenizer.encode("W1 W2").ids
-    assert np.abs(theirs(tmp_path / "b", ["W1 W2"]) - ours(lower, ["W1 W2"])).max() <= TOLERANCE
-
-
 def saved(tmp_path, bert_folder):
     save(surgery.add_head(load_model(str(bert_folder), pooling="mean"), 12, key=jax.random.key(0)), tmp_path)
     return tmp_path

@@ -50,24 +50,6 @@ def test_the_examples_of_the_docstrings_run(teacher, monkeypatch):
                 exec(example.source, names)
 
 
-def test_mine_gives_the_rows_or_writes_them(teacher, tmp_path):
-    pairs = [("does it rain", SENTENCES[0]), ("who sleeps", SENTENCES[1])]
-    rows = jaxdistill.mine(teacher, pairs, corpus=SENTENCES[2:], num_negatives=2)
-    of_second = {row["negative"] for row in rows if row["text"] == "who sleeps"}
-    assert len(rows) == 4 and of_second == {SENTENCES[0], SENTENCES[2]}
-    assert all(-1 <= row["score_negative"] <= 1 for row in rows)
-    path = jaxdistill.mine(teacher, pairs, corpus=SENTENCES[2:], num_negatives=2, output=tmp_path / "n.tsv")
-    cells = [line.split("\t") for line in path.read_text().splitlines()]
-    assert cells[0] == list(rows[0]) and [row[2] for row in cells[1:]] == [row["negative"] for row in rows]
-
-
-def test_sweep_takes_a_dict_and_lists_its_points(capsys, tmp_path):
-    grid = {"objective.alpha": [0.5, 1.0], "data.columns": [(("text", "body"),)]}
-    rows = jaxdistill.sweep("congen.py:tiny", workdir=tmp_path / "sweep", grid=grid, seeds=[0, 1], dry_run=True)
-    said = capsys.readouterr().out
-    assert rows == [] and "point 4 of 4: objective.alpha=1.0,data.columns=" in said
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [

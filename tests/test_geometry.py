@@ -9,7 +9,6 @@ from jaxdistill.config.options import Config, Evals
 from jaxdistill.core import InputError
 from jaxdistill.evals import geometry, pairs, suite
 from jaxdistill.evals.evaluation import Model, Sources, area_under_roc
-from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.training import dev
 
@@ -24,24 +23,6 @@ def test_alignment_and_uniformity_by_hand():
     assert geometry.uniformity(right_angle_and_same, power=2) == pytest.approx(np.log((np.exp(-4) + 1) / 2))
     assert geometry.uniformity(right_angle_and_same, power=1) == pytest.approx(np.log((np.exp(-2 * 2**0.5) + 1) / 2))
     assert geometry.uniformity(np.ones(3), power=2) == 0.0  # all in one place: the worst
-
-
-def random_vectors(texts):
-    return np.stack([np.random.default_rng(list(text.encode())).normal(size=32) for text in texts])
-
-
-def test_geometry_of_random_vectors_does_not_depend_on_their_length():
-    pairs = GradedPairs(
-        name="pairs",
-        first=("a cat sleeps", "two dogs run", "it rains"),
-        second=("a cat naps", "a market opens at nine", "it rains"),
-        scores=np.array([4.5, 0.5, 5.0]),
-    )
-    scores = geometry.measures(pairs, random_vectors)
-    longer = geometry.measures(pairs, lambda texts: 7.0 * random_vectors(texts))
-    assert longer == pytest.approx(scores)
-    assert scores["geometry/edit distance of gold"] == pytest.approx(-1.0)
-    assert abs(scores["geometry/anisotropy"]) < 0.3 and abs(scores["geometry/out-of-domain cosine"]) < 0.7
 
 
 def test_area_under_roc_by_hand():

@@ -78,12 +78,8 @@ def test_scores_of_ones_own_stay_with_their_pairs(tmp_path):
         np.save(tmp_path / "scores.npy", scores)
         teacher = Scores(file=str(tmp_path / "scores.npy"))
         config = Config(objective=CoSENT(), teacher=teacher, run=RunOptions(precision="float32"))
-        parts = dict(
-            teachers=(),
-            labellers=config.teacher.labellers(context_of(config, tmp_path)),
-            store=store,
-        )
-        return Targets(config, CoSENT(), **parts, progress=False)
+        labellers = config.teacher.labellers(context_of(config, tmp_path))
+        return Targets(config, CoSENT(), teachers=(), labellers=labellers, store=store, progress=False)
 
     found = targets_of(np.float32([[0.9], [0.8], [0.1], [0.3]]))
     np.testing.assert_allclose(found.rows(np.arange(3))[:, 0], [0.9, 0.1, 0.3])  # the second pair is the first

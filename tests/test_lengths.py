@@ -40,6 +40,9 @@ def test_a_length_suits_the_text_the_teacher_and_the_students_positions(student,
     teacher = dataclasses.replace(student, max_length=read)
     with caplog.at_level(logging.INFO, "jaxdistill"):
         assert lengths.training_length(config, student, (teacher,), tmp_path) == length
+    assert config.student.with_length(student, length).max_length == length
+    asked = dataclasses.replace(config.student, max_length=24)
+    assert asked.with_length(student, length).max_length == 24
     assert f"data.max_length: {length}, because 99 % of the rows have at most " in caplog.text
     assert ("a choice is at most 16 here" in caplog.text) == (read == 16)
     longer = config_of(tmp_path / "text.txt", max_length=99)

@@ -14,6 +14,8 @@ from jaxdistill.training.dev import SPREAD
 
 from program import tiny_arguments, write_text
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 def noted(scores, *, exports_last):
     """Best step, evaluations since and scores of the best step after each of these scores."""
@@ -117,8 +119,8 @@ def test_accelerators_run_the_programs_that_threads_compiled_and_learn_the_same(
     assert losses[0] == losses[1]
 
 
-def test_sources_with_objectives_of_their_own_train_and_resume(tmp_path):
-    """ConGen on plain sentences, and pairs that contrast; the run that is resumed has the metrics of one that is not."""
+def test_sources_with_objectives_of_their_own_train_in_turn(tmp_path):
+    """ConGen on plain sentences, and pairs that contrast."""
     write_text(tmp_path)
     pairs = [f"question {number}\tthe old answer {number}" for number in range(64)]
     (tmp_path / "pairs.tsv").write_text("\n".join(["query\tpositive", *pairs]))
@@ -128,15 +130,11 @@ def test_sources_with_objectives_of_their_own_train_and_resume(tmp_path):
         objective__queue_size=None, objectives__congen__queue_size=40, objectives__congen__generalize_view="text",
         student__dropout=0.1, optimizer__schedule="constant", optimizer__warmup_fraction=0.0, evals__every=3, evals__best="last",
     )  # fmt: skip
-    lines = {}
-    for run, lengths in (("whole", (6,)), ("resumed", (3, 6))):
-        for steps in lengths:
-            main.main([*tiny_arguments(tmp_path, **options | {"run__steps": steps}), f"--workdir={tmp_path / run}"])
-        made = map(json.loads, (tmp_path / run / "metrics.jsonl").read_text().splitlines())
-        lines[run] = [{name: line[name] for name in line if "loss" in name} for line in made if "loss" in line]
-    assert lines["whole"] == lines["resumed"]
-    turns = [line["loss/congen"] is None for line in lines["whole"]]
-    assert turns == [line["loss/contrastive"] is not None for line in lines["whole"]] and turns in (
+    main.main([*tiny_arguments(tmp_path, **options, run__steps=6), f"--workdir={tmp_path / 'run'}"])
+    made = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    lines = [line for line in made if "loss" in line]
+    turns = [line["loss/congen"] is None for line in lines]
+    assert turns == [line["loss/contrastive"] is not None for line in lines] and turns in (
         [True, False] * 3,
         [False, True] * 3,
     )

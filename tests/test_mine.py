@@ -81,14 +81,8 @@ def test_the_negatives_are_those_of_sentence_transformers(folder, reference, tmp
     run(mine.main, arguments(folder, tmp_path / "out.tsv", *flags))
     names, rows = table(tmp_path / "out.tsv")
     pairs = {"text": [query for query, _ in PAIRS], "positive": [positive for _, positive in PAIRS]}
-    theirs = mine_hard_negatives(
-        Dataset.from_dict(pairs),
-        reference,
-        corpus=MORE,
-        output_scores=True,
-        verbose=False,
-        **options,
-    )
+    options |= dict(corpus=MORE, output_scores=True, verbose=False)
+    theirs = mine_hard_negatives(Dataset.from_dict(pairs), reference, **options)
     texts = [name for name in names if not name.startswith("score")]
     ours = {row[: len(texts)]: [float(score) for score in row[len(texts) :]] for row in rows}
     expected = {tuple(row[name] for name in texts): row["scores"] for row in theirs}

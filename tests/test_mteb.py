@@ -5,13 +5,15 @@ With the export's prompts for queries, for documents, for both and for neither n
 
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
 
+import datasets
+import mteb
 import pytest
+from mteb.abstasks.retrieval import AbsTaskRetrieval
+from mteb.abstasks.task_metadata import TaskMetadata
 
 import jaxdistill
 from jaxdistill.core import InputError
@@ -20,59 +22,50 @@ from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
 
+from conftest import ROOT
 from eval_cases import read_test, write_orders
-from program import ROOT, environment
 from tiny_models import tiny_model
 
-LOCAL_TASK = """
-import datasets
-from mteb.abstasks.retrieval import AbsTaskRetrieval
-from mteb.abstasks.task_metadata import TaskMetadata
 
 class LocalRetrieval(AbsTaskRetrieval):
+    """A task of MTEB whose documents are a set of ours."""
+
     metadata = TaskMetadata(
         name="LocalRetrieval", description="documents of this test", dataset={"path": "none", "revision": "1"},
         type="Retrieval", category="t2t", modalities=["text"], eval_splits=["test"], eval_langs=["eng-Latn"],
         main_score="ndcg_at_10",
-    )
+    )  # fmt: skip
+    known = None
 
     def load_data(self, **_):
-        corpus, queries, judged = SET
+        corpus = [{"id": name, "title": "", "text": text} for name, text in self.known.documents.items()]
+        queries = [{"id": name, "text": text} for name, text in self.known.queries.items()]
         split = {
             "corpus": datasets.Dataset.from_list(corpus), "queries": datasets.Dataset.from_list(queries),
-            "relevant_docs": judged, "top_ranked": None,
-        }
+            "relevant_docs": self.known.judged, "top_ranked": None,
+        }  # fmt: skip
         self.dataset, self.data_loaded = {"default": {"test": split}}, True
-"""
 
 
-def snippet() -> str:
-    """The Python code of the page."""
-    return re.search(r"```python\n(.*?)```", (ROOT / "docs" / "mteb.md").read_text(encoding="utf-8"), re.S)[1]
-
-
-def test_the_documented_snippet_scores_an_export_as_we_do(tmp_path):
+@pytest.fixture
+def known(tmp_path, monkeypatch):
+    """The set of documents that the task reads; `export` is a model with prompts for both roles."""
     model = replace(tiny_model(tmp_path / "tokenizer"), prompts={"query": "cat, cat: ", "document": "12 dog: "})
     save(model, tmp_path / "export")
-    code = snippet().replace('"runs/l3/export"', repr(str(tmp_path / "export")))
+    for name in ("MTEB_CACHE", "JAXDISTILL_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setattr(LocalRetrieval, "known", read_test(write_orders(tmp_path / "documents")))
+    return LocalRetrieval.known
+
+
+@pytest.mark.filterwarnings("ignore")  # mteb calls what it and sentence-transformers have deprecated
+def test_the_documented_snippet_scores_an_export_as_we_do(known, tmp_path, capsys):
+    page = (ROOT / "docs" / "mteb.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n(.*?)```", page, re.S)[1].replace('"runs/l3/export"', repr(str(tmp_path / "export")))
     code, replaced = re.subn(r"mteb\.get_tasks\(.*?\)", "[LocalRetrieval()]", code)
     assert replaced == 1
-    script = tmp_path / "run.py"
-    known = read_test(write_orders(tmp_path / "documents"))
-    corpus = [{"id": name, "title": "", "text": text} for name, text in known.documents.items()]
-    queries = [{"id": name, "text": text} for name, text in known.queries.items()]
-    tasks = LOCAL_TASK.replace("SET", repr((corpus, queries, known.judged)))
-    script.write_text(tasks + code)
-    ended = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=environment() | {"MTEB_CACHE": str(tmp_path / "mteb"), "HF_HOME": str(tmp_path / "hf")},
-        timeout=300,
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    name, score = ended.stdout.splitlines()[-1].split()
+    exec(code, {"LocalRetrieval": LocalRetrieval})
+    name, score = capsys.readouterr().out.splitlines()[-1].split()
     assert name == "LocalRetrieval"
     embed = Embedder(load_model(str(tmp_path / "export"))).encode
     ndcg = {
@@ -85,17 +78,8 @@ def test_the_documented_snippet_scores_an_export_as_we_do(tmp_path):
     assert float(score) == pytest.approx(100 * ndcg["query", "document"], abs=0.01)
 
 
-def test_evaluate_runs_a_task_of_mteb_and_keeps_its_result_file(tmp_path, monkeypatch):
-    import mteb
-
-    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
-    save(replace(tiny_model(tmp_path / "tokenizer"), prompts={"query": "cat, cat: "}), tmp_path / "export")
-    known = read_test(write_orders(tmp_path / "documents"))
-    corpus = [{"id": name, "title": "", "text": text} for name, text in known.documents.items()]
-    queries = [{"id": name, "text": text} for name, text in known.queries.items()]
-    namespace = {}
-    exec(LOCAL_TASK.replace("SET", repr((corpus, queries, known.judged))), namespace)
-    monkeypatch.setattr(mteb, "get_task", {"LocalRetrieval": namespace["LocalRetrieval"]()}.__getitem__)
+def test_evaluate_runs_a_task_of_mteb_and_keeps_its_result_file(known, tmp_path, monkeypatch):
+    monkeypatch.setattr(mteb, "get_task", {"LocalRetrieval": LocalRetrieval()}.__getitem__)
     result = jaxdistill.evaluate(
         tmp_path / "export", mteb="LocalRetrieval", retrieval=tmp_path / "documents", out=f"{tmp_path}/report/"
     )

@@ -147,7 +147,7 @@ def test_no_product_of_float32_numbers_is_rounded_on_an_accelerator(name):
 
 
 @every
-def test_no_gradient_reaches_the_teacher_and_jit_changes_nothing(name):
+def test_no_gradient_reaches_the_teacher(name):
     objective = EVERY[name]
     if name.startswith("nested"):
         objective = dataclasses.replace(objective, dims=(4,))
@@ -157,10 +157,8 @@ def test_no_gradient_reaches_the_teacher_and_jit_changes_nothing(name):
     def total(teacher):
         return jnp.mean(objective(params, state, student, teacher)[0])
 
-    with jax.set_mesh(meshes.make_mesh(devices=jax.devices()[:1])):  # eagerly, every device costs
-        value, gradient = jax.jit(jax.value_and_grad(total, allow_int=True))(teacher)
-        if name in CASES:  # eagerly, every operation is compiled by itself; what wraps an objective adds many
-            np.testing.assert_allclose(total(teacher), value, rtol=1e-5)
+    with jax.set_mesh(meshes.make_mesh(devices=jax.devices()[:1])):
+        gradient = jax.jit(jax.grad(total, allow_int=True))(teacher)
     for leaf in jax.tree.leaves(gradient):
         assert leaf.dtype == jax.dtypes.float0 or not np.any(leaf)
 

@@ -19,6 +19,8 @@ from jaxdistill.training.workdir.folder import Workdir
 from compiled import ADAMW
 from program import tiny_arguments
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 @pytest.mark.parametrize("steps, warmup", [(15, 2), (30, 3)])  # 1.5 steps are 2; 0.1 * 30 is 3, and more in floats
 def test_a_fraction_of_a_step_warms_up_for_a_whole_one(steps, warmup):
@@ -36,17 +38,9 @@ def test_a_fraction_of_a_step_warms_up_for_a_whole_one(steps, warmup):
 @jax.numpy_dtype_promotion("standard")  # optax raises floats to integer powers
 def test_twenty_updates_equal_the_plain_form(bias_correction, eps_before_correction, eps):
     options = dataclasses.replace(
-        ADAMW,
-        learning_rate=0.01,
-        schedule="constant",
-        warmup_fraction=0.0,
-        b1=0.8,
-        b2=0.99,
-        eps=eps,
-        bias_correction=bias_correction,
-        eps_before_correction=eps_before_correction,
-        clip_norm=0.5,
-    )
+        ADAMW, learning_rate=0.01, schedule="constant", warmup_fraction=0.0, b1=0.8, b2=0.99, eps=eps,
+        bias_correction=bias_correction, eps_before_correction=eps_before_correction, clip_norm=0.5,
+    )  # fmt: skip
     random = np.random.default_rng(0)
     shapes = {"a/kernel": (3, 2), "a/bias": (2,), "norm/scale": (2,), "log_scale": ()}
     params = {name: random.standard_normal(shape) for name, shape in shapes.items()}

@@ -10,30 +10,7 @@ from jaxdistill.evals import pairs, papers, sts, transfer
 
 from conftest import ROOT, docs_script
 
-AVERAGES = {"avg", "average"}
-OF_OTHER_SETS = {
-    ("distilface", "SimCSE-BERTbase"),
-    ("simtde", "SBERT-BASE"),
-    ("simtde", "LRN-KD-768-L2(768)"),
-    ("simtde", "- ENCODING LAYER REDUCTION"),
-    ("trans_encoder", "SimCSE-large ensemble"),
-    ("trans_encoder", "Mirror-RoBERTa-base-drophead"),
-    ("trans_encoder", "Mirror-RoBERTa-base-drophead + TENC (cross)"),
-}
-"""Rows whose printed average is no mean of the row's cells; a `note` of the table says so."""
 TABLES = [(name, table) for name, content in papers.papers().items() for table in content["tables"]]
-
-
-@pytest.mark.parametrize("name, table", TABLES, ids=[f"{name}-{table['source']}" for name, table in TABLES])
-def test_every_average_is_the_mean_of_its_row(name, table):
-    averages = [index for index, column in enumerate(table["columns"]) if column.lower().rstrip(".") in AVERAGES]
-    wrong = set()
-    for row in table["rows"]:
-        for index in averages:
-            values = [float(cell) for cell in row["cells"][:index] if re.fullmatch(r"\d+\.\d+", str(cell))]
-            if len(values) > 1 and abs(sum(values) / len(values) - float(row["cells"][index])) > 0.0201:
-                wrong.add((name, row["row"]))
-    assert wrong <= OF_OTHER_SETS and (not wrong or table["note"])
 
 
 def test_a_table_has_a_key_and_a_score_for_each_column():
@@ -47,21 +24,8 @@ def test_a_table_has_a_key_and_a_score_for_each_column():
 def test_every_score_is_one_that_evaluate_measures():
     of_groups = {"transfer": transfer.SETS, "auc": pairs.TEST, "sts17": (*sts.TRACKS, *sts.ADDED_TRACKS)}
     named = {f"{group}/{name}" for group, names in of_groups.items() for name in (*names, "average")}
-    assert {score for row in papers.rows().values() for score in row.scores} <= {
-        *sts.SETS,
-        "average",
-        transfer.SICK_E,
-        transfer.SNLI,
-        *named,
-    }
-
-
-def test_each_preset_repeats_rows_of_one_paper_and_exists():
-    patterns = [pattern for content in papers.papers().values() for pattern in content["presets"]]
-    assert len(patterns) == len(set(patterns))
-    for pattern in patterns:
-        if "*" not in pattern:
-            load_config(pattern)
+    named |= {*sts.SETS, "average", transfer.SICK_E, transfer.SNLI}
+    assert {score for row in papers.rows().values() for score in row.scores} <= named
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 from test_sts import ROWS, write_tsv
 
-from jaxdistill import encode, evaluate
+from jaxdistill import evaluate
 from jaxdistill.core import plugins
 from jaxdistill.core.runtime import AGAIN, BAD_INPUT
 from jaxdistill.data.targets import BLOCK_ROWS
@@ -20,62 +20,24 @@ from jaxdistill.training.workdir.folder import Workdir
 from program import ended, series, start_all, tiny_arguments, trained, write_teacher, write_text
 from tiny_text import made_up
 
-STORED = {"teacher__kind": "stored"}
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("processes")
     write_teacher(folder)
-    write_text(folder, rows=BLOCK_ROWS + 200)  # stored targets and encoded vectors have two blocks
+    write_text(folder, rows=BLOCK_ROWS + 200)  # stored targets have two blocks
     return folder
 
 
 def arguments_of(folder, workdir, **options):
-    return [*tiny_arguments(folder, student__dropout=0.1, **options), f"--workdir={workdir}"]
+    return [*tiny_arguments(folder, student__dropout=0.1, teacher__kind="stored", **options), f"--workdir={workdir}"]
 
 
 @pytest.fixture(scope="module")
 def alone(folder):
     """One process with four devices."""
-    trained(arguments_of(folder, folder / "alone", data__cache_folder=folder / "own", **STORED), devices=4)
+    trained(arguments_of(folder, folder / "alone", data__cache_folder=folder / "own"), devices=4)
     return folder / "alone"
-
-
-def assert_alike(workdir, alone):
-    one, two = series(alone, "loss"), series(workdir, "loss")
-    assert one.keys() == two.keys()
-    np.testing.assert_allclose(list(two.values()), list(one.values()), rtol=1e-5)
-    expected = load_file(alone / "export" / "model.safetensors")
-    for name, array in load_file(workdir / "export" / "model.safetensors").items():
-        np.testing.assert_allclose(array, expected[name], atol=1e-4, err_msg=name)
-
-
-def test_two_processes_train_as_one_and_only_the_first_talks(folder, alone):
-    (first, _), (second, _) = ended(start_all(arguments_of(folder, folder / "two", **STORED)), 0)
-    assert "student after" in first and "devices: 4" in first
-    assert "spearman" in first and not {"spearman", "teacher", "student"} & set(re.findall(r"\w+", second))
-    assert_alike(folder / "two", alone)
-    one, two = (sorted((folder / cache / "targets").rglob("vectors.npy")) for cache in ("own", "cache"))
-    assert [path.name for path in one] == [path.name for path in two]
-    for ours, theirs in zip(two, one, strict=True):
-        np.testing.assert_allclose(np.load(ours), np.load(theirs), rtol=0, atol=1e-6)
-
-
-def test_processes_share_the_blocks_of_a_file(folder):
-    arguments = [
-        f"--model={folder / 'model'}",
-        f"--text={folder / 'text.txt'}",
-        "--precision=float32",
-        "--no_show_progress_bar",
-    ]
-    both = start_all([*arguments, f"--output={folder / 'vectors2.npy'}"], module="encode")
-    (first, _), (second, _) = ended(both, 0)
-    assert f"{BLOCK_ROWS + 200:,} vectors" in first and "vectors" not in second
-    encode.main([*arguments, f"--output={folder / 'vectors1.npy'}"])
-    one, two = (np.load(folder / f"{name}.npy") for name in ("vectors1", "vectors2"))
-    np.testing.assert_allclose(two, one, rtol=0, atol=1e-6)
-    assert not [*folder.glob(".vectors*")]
 
 
 OF_ONE_HOST = """
@@ -100,7 +62,7 @@ def test_processes_evaluate_together_and_the_first_writes(folder, monkeypatch):
     for entry in sts.SETS.values():
         write_tsv(folder / "data" / "sts" / entry.file, ROWS)
     (folder / "plugins.py").write_text(OF_ONE_HOST)
-    arguments = [f"--model={folder / 'model'}", "--tasks=sts,mine,geometry,speed", f"--data={folder / 'data'}"]
+    arguments = [f"--model={folder / 'model'}", "--tasks=sts,mine,geometry", f"--data={folder / 'data'}"]
     arguments.append(f"--plugins={folder / 'plugins.py'}")
     common = [{"JAXDISTILL_CACHE": str(folder / "common")}] * 2
     both = start_all([*arguments, f"--out={folder / 'two.json'}"], module="evaluate", variables=common)
@@ -109,13 +71,13 @@ def test_processes_evaluate_together_and_the_first_writes(folder, monkeypatch):
     assert "failed: mine of" in why and "this host lacks the set" in why
     evaluate.main([*arguments, f"--out={folder / 'one.json'}"])
     rows = [json.loads((folder / name).read_text())["models"][0] for name in ("one.json", "two.json")]
-    one, two = ({name: row["scores"][name] for name in row["scores"] if "speed" not in name} for row in rows)
+    one, two = (row["scores"] for row in rows)
     assert one.pop("mine") == 1.0
     assert two == pytest.approx(one, abs=1e-6) and "sts-b" in one and "geometry/uniformity" in one
 
 
-def test_sigterm_to_one_process_saves_in_all_and_the_same_command_continues_on_fewer(folder, alone, caplog):
-    """Live targets train as stored ones, and matrices that the processes share as whole ones."""
+def test_two_processes_that_are_stopped_and_continued_on_fewer_train_as_one(folder, alone, caplog):
+    """SIGTERM to one saves in both. They share the blocks of stored targets, and matrices."""
     workdir = folder / "interrupted"
     arguments = arguments_of(folder, workdir, run__sharding=(("kernel$", ("data", "")),))
     both = start_all(arguments)
@@ -123,13 +85,23 @@ def test_sigterm_to_one_process_saves_in_all_and_the_same_command_continues_on_f
         if "step 5:" in said:
             break
     both[1].send_signal(signal.SIGTERM)
-    ended(both, AGAIN)
+    _, (second, _) = ended(both, AGAIN)
+    assert not {"spearman", "teacher", "student"} & set(re.findall(r"\w+", second)), "only the first process talks"
+    one, two = (sorted((folder / cache / "targets").rglob("vectors.npy")) for cache in ("own", "cache"))
+    assert [path.name for path in one] == [path.name for path in two]
+    for ours, theirs in zip(two, one, strict=True):
+        np.testing.assert_allclose(np.load(ours), np.load(theirs), rtol=0, atol=1e-6)
     checkpoints = Checkpoints(Workdir(workdir))
     assert checkpoints.steps[-1] < 20
     checkpoints.close()
     trained(arguments, devices=4)
     assert "continuing from the checkpoint of step" in caplog.text
-    assert_alike(workdir, alone)
+    losses, expected = series(workdir, "loss"), series(alone, "loss")
+    assert losses.keys() == expected.keys()
+    np.testing.assert_allclose(list(losses.values()), list(expected.values()), rtol=1e-5)
+    weights = load_file(alone / "export" / "model.safetensors")
+    for name, array in load_file(workdir / "export" / "model.safetensors").items():
+        np.testing.assert_allclose(array, weights[name], atol=1e-4, err_msg=name)
 
 
 def test_stages_wait_for_the_first_process_and_share_the_labels(folder):

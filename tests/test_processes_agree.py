@@ -15,7 +15,7 @@ from jaxdistill.core.runtime import BAD_INPUT
 from jaxdistill.training.workdir import folder as lock
 from jaxdistill.training.workdir.folder import LOCK, read_note
 
-from program import ABORTED, ROOT, environment
+from program import ABORTED, ROOT, environment, free_address
 
 SLURM = {
     "SLURM_JOB_ID": "1234", "SLURM_STEP_NODELIST": "node[007-008]", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2",
@@ -53,22 +53,14 @@ def test_a_vote_is_read_after_its_delay_and_has_the_highest_status(monkeypatch):
     assert [vote.after_step(asked) for asked in (0, 75, 130, 130, 130)] == [0, 0, 0, 75, 130]
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
 JOINS = """
 import sys, time
-from jaxdistill.core import InputError, cli
+from jaxdistill.core import cli
 from jaxdistill.core.cluster import processes
 processes.HEARTBEAT_SECONDS, processes.VERDICT_SECONDS = 6, 9.0
 def main(arguments):
     with processes.connected(lambda: {"run.steps": int(arguments[0])}):
         print("joined", processes.gathered([processes.index(), "x" * 9000 * processes.index()])[1][0], flush=True)
-        if arguments[1] == "refuse":
-            raise InputError("nowhere.txt does not exist")
         if arguments[1] == "fail":
             raise KeyError("lost")
         if arguments[1] == "sleep":
@@ -80,7 +72,7 @@ cli.run(main, sys.argv[1:])
 
 
 def start_both(*arguments) -> list[subprocess.Popen]:
-    place = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}", "JAX_NUM_PROCESSES": "2"}
+    place = {"JAX_COORDINATOR_ADDRESS": free_address(), "JAX_NUM_PROCESSES": "2"}
     return [
         subprocess.Popen(
             [sys.executable, "-c", JOINS, *given], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -105,25 +97,18 @@ def test_processes_with_other_options_are_refused_alike():
     assert "run.steps is 5 in the first, 6 in the other" in line
 
 
-def test_the_death_of_one_process_ends_the_other():
-    """Also where the other one is in a collective, which fails at once. All runs wait for JAX's verdict together."""
-    started = [(0, start_both(["5", "sleep"], ["5", "sleep"]))]
-    started.append((1, start_both(["5", "gather"], ["5", "sleep"])))
-    for dies, both in started:
-        for process in both:
-            while (line := process.stdout.readline()) != "joined 1\n":
-                assert line
-        both[dies].kill()
-    for dies, both in started:
-        assert said_by(both)[1 - dies][0] == ABORTED
+def test_the_death_of_one_process_ends_the_other_that_waits_for_it():
+    both = start_both(["5", "gather"], ["5", "sleep"])
+    for process in both:
+        while (line := process.stdout.readline()) != "joined 1\n":
+            assert line
+    both[1].kill()
+    assert said_by(both)[0][0] == ABORTED
 
 
 def test_an_error_in_one_process_is_one_line_there_and_ends_the_other():
-    ends = [("refuse", "error: nowhere.txt does not exist", BAD_INPUT), ("fail", "KeyError: 'lost'", processes.FAILED)]
-    started = [start_both(["5", does], ["5", "sleep"]) for does, _, _ in ends]
-    for both, (_, words, expected) in zip(started, ends, strict=True):
-        (status, _, lines), (other, _, _) = said_by(both)
-        assert (status, other) == (expected, ABORTED) and words in lines[-1]
+    (status, _, lines), (other, _, _) = said_by(start_both(["5", "fail"], ["5", "sleep"]))
+    assert (status, other) == (processes.FAILED, ABORTED) and "KeyError: 'lost'" in lines[-1]
 
 
 HOLDS = "import sys, pathlib, time\nfrom jaxdistill.training.workdir import folder as lock\nwith lock.locked(pathlib.Path(sys.argv[1])):\n    print(1, flush=True); time.sleep(100)"

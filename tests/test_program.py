@@ -18,9 +18,10 @@ from jaxdistill.training.workdir.checkpoint import Checkpoints
 from jaxdistill.training.workdir.folder import Workdir
 
 import eval_cases
-from program import on_devices, refused, run, series, start, tiny_arguments, trained, wait_for
+from program import broken_off, on_devices, refused, run, series, start, tiny_arguments, trained, wait_for
 from tiny_text import made_up
 
+pytestmark = pytest.mark.usefixtures("one_device")
 SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GOOGLE_API_KEY")
 SECRET = "hf_nobody-may-read-this"
 
@@ -132,40 +133,26 @@ def test_a_run_that_is_hung_up_killed_and_not_listened_to_ends_with_the_same_bit
     assert weights[0] == weights[1] and (workdir / "report.html").exists()
 
 
-def test_eight_devices_then_two_train_as_one_does(folder, monkeypatch, capsys, caplog):
-    """Also an odd queue; with a constant rate a longer run begins as a shorter one."""
-
-    def arguments(steps, workdir):
-        constant = dict(optimizer__schedule="constant", optimizer__warmup_fraction=0.0)
-        options = dict(student__dropout=0.1, evals__every=50, objective__queue_size=43, run__steps=steps)
-        return [*tiny_arguments(folder, **constant, **options), f"--workdir={folder / workdir}"]
-
-    trained(arguments(24, "one"), devices=1)
-    trained(arguments(18, "eight"), devices=8)
+def test_eight_devices_then_two_train_as_one_does(folder, finished, monkeypatch, capsys, caplog):
+    arguments = [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={folder / 'eight'}"]
+    with broken_off(10):
+        trained(arguments, devices=8)
     on_devices(monkeypatch, 2)
-    main.main(arguments(24, "eight"))
-    assert "continuing from the checkpoint of step 18" in caplog.text and "devices: 2" in capsys.readouterr().out
-    whole, eight = (series(folder / name, "loss") for name in ("one", "eight"))
-    assert list(whole) == list(eight) == list(range(1, 25))
-    np.testing.assert_allclose(list(eight.values()), list(whole.values()), atol=1e-5)
+    main.main(arguments)
+    assert "continuing from the checkpoint of step 10" in caplog.text and "devices: 2" in capsys.readouterr().out
+    whole, eight = (series(workdir, "loss") for workdir in (finished[0], folder / "eight"))
+    assert list(whole) == list(eight) == list(range(1, 21))
+    np.testing.assert_allclose(list(eight.values()), list(whole.values()), rtol=1e-5)
 
 
 def test_the_users_own_vectors_are_targets(folder, finished):
     out = folder / "vectors.npy"
     encode.main([f"--model={folder / 'model'}", f"--text={folder / 'text.txt'}", f"--output={out}"])
-    workdir = folder / "vectors"
-    given = tiny_arguments(
-        folder,
-        student__dropout=0.1,
-        teacher__kind="vectors",
-        teacher__model=None,
-        teacher__file=out,
-        student__model=folder / "model",
-    )
-    main.main([*given, f"--workdir={workdir}"])
-    np.testing.assert_allclose(
-        list(series(workdir, "loss").values()), list(series(finished[0], "loss").values()), atol=1e-4
-    )
+    teacher = dict(teacher__kind="vectors", teacher__model=None, teacher__file=out)
+    given = tiny_arguments(folder, student__dropout=0.1, student__model=folder / "model", **teacher)
+    main.main([*given, f"--workdir={folder / 'vectors'}"])
+    found, expected = (list(series(workdir, "loss").values()) for workdir in (folder / "vectors", finished[0]))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_with_a_data_folder_sts_is_scored_and_drawn(folder, tmp_path, monkeypatch, capsys):

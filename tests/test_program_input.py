@@ -50,22 +50,6 @@ def test_a_workdir_of_another_version_is_refused(folder, tmp_path, capsys):
         read_config(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "changed, words",
-    [
-        (f"--config.run.steps={10**20}", "run.steps=100000000000000000000 must be at most 2,147,483,647"),
-        ("--config.objective=1", "unknown option --config.objective. It is a section; set one of its options"),
-        ("--config.data.columns=((a,b)", "--config.data.columns=((a,b): Error while parsing string"),
-        ("--config.run.sharding=(('kernel',('modle','')),)", "the axes are slice, data, model"),
-        ("--check=there", "--check=there: value should be one of <here|elsewhere>"),
-        ("extra", "not an option"),
-    ],
-)
-def test_a_mistyped_option_is_one_clear_line(folder, changed, words, capsys):
-    assert words in refused(main, [*tiny_arguments(folder), changed, f"--workdir={folder / 'never'}"], capsys)
-    assert not (folder / "never").exists()
-
-
 def test_a_student_of_another_width_is_refused_and_leaves_nothing_behind(folder, capsys):
     student = dict(student__kind="static", student__width=8, student__layers=None)
     arguments = tiny_arguments(folder, teacher__kind="stored", **student)

@@ -9,7 +9,7 @@ from jaxdistill.core import InputError
 from jaxdistill.training.workdir.checkpoint import Checkpoints
 from jaxdistill.training.workdir.folder import Workdir
 
-from program import start, tiny_arguments, wait_for
+from program import broken_off, tiny_arguments
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -41,17 +41,13 @@ def test_a_student_that_collapses_is_a_training_that_diverged(folder, word, good
     assert f"the checkpoint of step {good} is good" in err and "lower optimizer.learning_rate (it is 1000)" in err
 
 
-def test_training_stops_without_a_better_score_and_a_killed_run_keeps_its_best(folder, capsys, caplog):
+def test_training_stops_without_a_better_score_and_a_resumed_run_keeps_its_best(folder, capsys, caplog):
     """Each step makes it worse: the best checkpoint is the first one, which the resumed run must still have at its end."""
     workdir = folder / "patience"
-    arguments = tiny_arguments(
-        folder, optimizer__learning_rate=0.3, evals__patience=2, run__steps=40, student__prompt="the cat "
-    )
-    arguments += ["--workdir", str(workdir)]
-    process = start("main", arguments)
-    wait_for(lambda: (workdir / "checkpoints" / "5").exists(), process)
-    process.kill()
-    process.communicate()
+    options = dict(optimizer__learning_rate=0.3, evals__patience=2, run__steps=40, student__prompt="the cat ")
+    arguments = [*tiny_arguments(folder, **options), f"--workdir={workdir}"]
+    with broken_off(5):
+        main.main(arguments)
     main.main(arguments)
     out = capsys.readouterr().out + caplog.text
     assert "continuing from the checkpoint of step 5" in out and "stopped at step 10" in out

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdistill import objectives
 from jaxdistill.core import Encoded, Sizes
 from jaxdistill.core.cluster.mesh import make_mesh
 from jaxdistill.core.ops import ring
@@ -15,6 +14,7 @@ from jaxdistill.core.ops.ring import Ring, push, softmax_over_ring
 from jaxdistill.objectives.congen import ConGen
 
 KEYS = ("queue+batch", "queue", "queue+own")
+TEMPERATURES = dict(student_temperature=0.07, teacher_temperature=0.05)
 
 
 def oldest_first(ring: Ring, count: int):
@@ -22,14 +22,6 @@ def oldest_first(ring: Ring, count: int):
     blocks, batch_size, width = ring.ring.shape
     ordered = jnp.roll(ring.ring, -(ring.pushes % blocks), axis=0).reshape(blocks * batch_size, width)
     return ordered[blocks * batch_size - count :]
-
-
-def make_congen(**changed) -> ConGen:
-    options = dict(
-        alpha=0.5, student_temperature=0.07, teacher_temperature=0.05, queue_size=40, key_set="queue+batch",
-        queue_init="sentences", control_view="text", generalize_view="delete_words",
-    )  # fmt: skip
-    return objectives.ConGen(**options | changed)
 
 
 def sizes(batch_size: int, width: int) -> Sizes:
@@ -75,7 +67,7 @@ def plain_loss(student, teacher, queue, *, keys, alpha, tau_s, tau_t):
 def test_value_and_gradient_equal_the_plain_form(keys, queue_size, devices):
     random = np.random.default_rng(0)
     student, teacher, seeds = unit_rows(random, 8, 2, 16), unit_rows(random, 8, 16), unit_rows(random, queue_size, 16)
-    objective = make_congen(key_set=keys, queue_size=queue_size, alpha=0.3)
+    objective = ConGen(key_set=keys, queue_size=queue_size, alpha=0.3, **TEMPERATURES)
     _, state = objective.init(jax.random.key(0), sizes(8, 16), seeds)
     newest = np.concatenate([seeds, teacher])[-queue_size:] if keys == "queue" else seeds
 
@@ -128,7 +120,7 @@ def test_blocks_that_were_never_written_hold_no_keys(mesh):
 
 def test_two_keys_by_hand():
     """Teacher at (1, 0), student at (0, 1), keys are both: p = softmax(1, 0), q = softmax(0, 1) at temperature 1."""
-    objective = make_congen(alpha=1.0, queue_size=2, key_set="queue", student_temperature=1.0, teacher_temperature=1.0)
+    objective = ConGen(alpha=1.0, queue_size=2, key_set="queue", student_temperature=1.0, teacher_temperature=1.0)
     _, state = objective.init(jax.random.key(0), sizes(1, 2), np.float32([[9, 9], [0, 1]]))
     with jax.set_mesh(make_mesh(devices=jax.devices()[:1])):
         losses, state, _ = run(objective, state, np.float32([[[0, 1]]]), np.float32([[[1, 0]]]))
@@ -141,7 +133,7 @@ def test_two_keys_by_hand():
 def test_queue_forgets_oldest_first(queue_size):
     random = np.random.default_rng(5)
     seeds = unit_rows(random, queue_size, 4)
-    _, queue = make_congen(queue_size=queue_size).init(jax.random.key(0), sizes(8, 4), seeds)
+    _, queue = ConGen(queue_size=queue_size).init(jax.random.key(0), sizes(8, 4), seeds)
     np.testing.assert_allclose(oldest_first(queue, queue_size), seeds, atol=1e-6)
     history = list(seeds)
     for _ in range(3 * -(-queue_size // 8) + 1):

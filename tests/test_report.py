@@ -101,9 +101,8 @@ def test_names_are_the_last_parts_that_differ():
     assert list(short_names(["runs/a/", "x/c/export/", "b", "b/"]).values()) == ["a", "c/export", "b", "b/"]
 
 
-@pytest.mark.parametrize("content", ["", '{"step": 1}', '{"step": 0, "loss": 1.0, "pairs/spearman": 0.5}'])
-def test_the_plot_of_a_training_is_a_picture_also_without_curves(tmp_path, content):
-    (tmp_path / "m.jsonl").write_text(content)
+def test_the_plot_of_a_training_is_a_picture_also_without_curves(tmp_path):
+    (tmp_path / "m.jsonl").write_text('{"step": 1}')
     image = imread(training_plot(tmp_path / "m.jsonl", tmp_path / "out" / "training.png", title="$\\x$ 中文"))
     assert image.shape[0] > 600 and image.shape[1] > 900 and image.std() > 0.01
 

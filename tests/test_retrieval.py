@@ -9,7 +9,7 @@ import pytest
 from jaxdistill.config import parse_config
 from jaxdistill.core import InputError
 from jaxdistill.core.ops import nearest as nearest_rows
-from jaxdistill.core.ops.nearest import nearest, nearest_others
+from jaxdistill.core.ops.nearest import nearest
 from jaxdistill.evals import pairs, retrieval, suite
 from jaxdistill.evals.evaluation import Model, Sources
 from jaxdistill.evals.pairs import GradedPairs
@@ -81,11 +81,6 @@ def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_pa
     pair = dataclasses.replace(config, student=CrossEncoder())
     with pytest.raises(InputError, match="evals.entities=.* is for students with vectors"):
         dev.dev_tasks(pair)
-
-
-def test_equal_vectors_are_neighbours_in_their_order():
-    cosines, rows = nearest_others(same := np.float32([[1, 0], [2, 0], [3, 0], [0, 1]]), same, count=2)
-    assert rows.tolist() == [[1, 2], [0, 2], [0, 1], [0, 1]] and cosines.tolist() == [[1, 1], [1, 1], [1, 1], [0, 0]]
 
 
 def test_a_collapsed_model_has_no_score():

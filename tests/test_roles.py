@@ -25,19 +25,6 @@ INSTRUCTION = "Instruct: sleeps?\nQuery: "
 QUERIES, DOCUMENTS = made_up(40, seed=1), made_up(60, seed=2)
 
 
-@pytest.mark.parametrize(
-    "roles, parsed",
-    [
-        ("", [{"text": "", "second": ""}] * 2),
-        ("query", [{"text": "query", "second": "query"}] * 2),
-        ("none, document", [{"text": "", "second": ""}, {"text": "document", "second": "document"}]),
-        ("second=document", [{"text": "", "second": "document"}] * 2),
-    ],
-)
-def test_a_role_is_the_texts_a_sources_or_a_columns(roles, parsed):
-    assert list(parse_roles(roles, columns=("text", "second"), sources=2)) == parsed
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A teacher with the prompts `query` and `passage`, and two sources that share a sentence."""

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import signal
 import subprocess
 
@@ -21,6 +22,8 @@ from program import environment, refused, start, tiny_arguments, wait_for
 TINY = "configs/congen.py:tiny"
 STEPS = 150
 """Enough to be stopped in the middle of them; they take some seconds."""
+GOOD = "objective.alpha=0.25,run.seed=0"
+"""Folder of the point that trains."""
 
 
 def planned(*, specs=(TINY,), options=None, grid=({},), seeds=()):
@@ -98,79 +101,61 @@ def test_a_dry_run_lists_the_points_and_writes_nothing(tmp_path, capsys):
     assert not (tmp_path / "sweep").exists()
 
 
-def swept(given):
-    """(output, status) of a sweep in this process; its trainings are programs of their own, on one device."""
-    with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stdout(io.StringIO()) as output:
-        patched.setenv("XLA_FLAGS", environment()["XLA_FLAGS"])
-        try:
-            sweep.main(given)
-            status = 0
-        except SystemExit as stopped:
-            status = stopped.code
-    return output.getvalue(), status
-
-
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """(folder, output) of a sweep of two points that Ctrl-C stopped in the first, and that was then run again."""
+def swept_twice(tmp_path_factory):
+    """(folder, output) of a sweep of two points that Ctrl-C stopped in the first, and that was then run again; an option of the
+    second point is wrong."""
     folder = tmp_path_factory.mktemp("sweep")
-    given = arguments(folder, "--config.objective.alpha=0.25,0.75")
+    (folder / "grid.py").write_text('GRID = [{"objective.alpha": 0.25}, {"student.dims": "(999,)"}]')
+    given = arguments(folder, f"--grid={folder / 'grid.py'}")
     process = start("sweep", given)
-    metrics = folder / "sweep" / "objective.alpha=0.25,run.seed=0" / "metrics.jsonl"
+    metrics = folder / "sweep" / GOOD / "metrics.jsonl"
     wait_for(lambda: metrics.exists() and metrics.read_text(), process)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 130 and "the same command continues" in output
     assert not list((folder / "sweep").glob("*/results.json"))
-    output, status = swept(given)
-    log = (folder / "sweep" / "objective.alpha=0.25,run.seed=0.log").read_text()
-    assert status == 0 and "is saved" in log and "continuing from the checkpoint of step" in log
-    return folder, output
+    with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stdout(io.StringIO()) as output:
+        patched.setenv(
+            "XLA_FLAGS", environment()["XLA_FLAGS"]
+        )  # its trainings are programs of their own, on one device
+        with pytest.raises(SystemExit) as stopped:
+            sweep.main(given)
+    assert stopped.value.code == 1
+    log = (folder / "sweep" / f"{GOOD}.log").read_text()
+    assert "is saved" in log and "continuing from the checkpoint of step" in log
+    return folder, output.getvalue()
 
 
-def test_a_stopped_sweep_ends_with_the_scores_of_its_points(finished):
-    folder, output = finished
-    points = list(csv.DictReader((folder / "sweep" / "sweep.csv").read_text().splitlines()))
-    assert [(point["objective.alpha"], point["status"]) for point in points] == [("0.25", "0"), ("0.75", "0")]
-    for number, point in enumerate(points, start=1):
-        name = f"objective.alpha={point['objective.alpha']},run.seed=0"
-        workdir, log = folder / "sweep" / name, folder / "sweep" / f"{name}.log"
-        scores = workdirs.read_note(workdir / "results.json")["scores"]["student after"]
-        assert point["metric"] == "agreement/spearman" and float(point["score"]) == scores[point["metric"]]
-        assert f"point {number} of 2: {name}, log {log} ... {100 * float(point['score']):.2f}\n" in output
+def test_a_stopped_sweep_ends_with_the_scores_of_its_points_and_tells_which_failed(swept_twice):
+    folder, output = swept_twice
+    good, bad = csv.DictReader((folder / "sweep" / "sweep.csv").read_text().splitlines())
+    assert (good["objective.alpha"], good["status"], good["metric"]) == ("0.25", "0", "agreement/spearman")
+    scores = workdirs.read_note(folder / "sweep" / GOOD / "results.json")["scores"]["student after"]
+    assert float(good["score"]) == scores[good["metric"]]
+    log = folder / "sweep" / f"{GOOD}.log"
+    assert f"point 1 of 2: {GOOD}, log {log} ... {100 * float(good['score']):.2f}\n" in output
+    assert " ... failed with status 2: error: student.dims=999 must be from 1 to" in output
+    assert (bad["status"], bad["score"]) == ("2", "")
 
 
-def test_a_finished_sweep_trains_nothing_again_and_has_exports_without_checkpoints(finished, capsys, monkeypatch):
-    folder, _ = finished
+def test_a_finished_point_is_not_trained_again_and_has_an_export_without_checkpoints(swept_twice, capsys, monkeypatch):
+    folder, _ = swept_twice
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a training was started"))
-    before = (folder / "sweep" / "sweep.csv").read_text()
-    sweep.main(arguments(folder, "--config.objective.alpha=0.25,0.75"))
-    assert capsys.readouterr().out.count("(done before)") == 2
-    assert (folder / "sweep" / "sweep.csv").read_text() == before
-    point = folder / "sweep" / "objective.alpha=0.25,run.seed=0"
+    (folder / "one.py").write_text('GRID = [{"objective.alpha": 0.25}]')
+    sweep.main(arguments(folder, f"--grid={folder / 'one.py'}"))
+    assert capsys.readouterr().out.count("(done before)") == 1
+    point = folder / "sweep" / GOOD
     assert not (point / "checkpoints").exists() and (point / "export" / "model.safetensors").is_file()
     main.main([*arguments(folder)[:-1], "--config.objective.alpha=0.25", f"--workdir={point}"])
     assert "is finished" in capsys.readouterr().out
 
 
-def test_points_of_another_text_are_not_compared(finished, capsys):
-    folder, _ = finished
-    inputs = folder / "sweep" / "objective.alpha=0.25,run.seed=0" / "inputs.json"
-    before = inputs.read_text()
-    inputs.write_text(json.dumps(workdirs.read_note(inputs) | {workdirs.TEXT_FILES: "of another text"}))
+def test_points_of_another_text_are_not_compared(swept_twice, capsys, monkeypatch):
+    folder, _ = swept_twice
+    other = shutil.copytree(folder / "sweep" / GOOD, folder / "sweep" / "objective.alpha=0.75,run.seed=0")
+    monkeypatch.setattr(sweep, "is_finished", lambda *_: True)
+    changed = workdirs.read_note(other / "inputs.json") | {workdirs.TEXT_FILES: "of another text"}
+    (other / "inputs.json").write_text(json.dumps(changed))
     line = refused(sweep, arguments(folder, "--config.objective.alpha=0.25,0.75"), capsys)
-    inputs.write_text(before)
     assert "have changed between points" in line and "give another workdir" in line
-
-
-def test_points_that_fail_are_told_each_with_the_line_of_its_training(finished):
-    """The first point is finished with another learning rate; the second one's option is wrong."""
-    folder, _ = finished
-    points = [{"objective.alpha": 0.25}, {"objective.alpha": 1.0, "student.dims": "(999,)"}]
-    (folder / "grid.py").write_text(f"GRID = {points}")
-    output, status = swept(arguments(folder, f"--grid={folder / 'grid.py'}", optimizer__learning_rate=0.01))
-    assert status == 1 and "(done before)" not in output
-    assert re.search(r" \.\.\. failed with status 2: error: .*learning_rate: 0.0005 there, 0.01 now", output)
-    assert " ... failed with status 2: error: student.dims=999 must be from 1 to" in output
-    rows = list(csv.DictReader((folder / "sweep" / "sweep.csv").read_text().splitlines()))
-    assert [(row["status"], row["score"]) for row in rows] == [("2", ""), ("2", "")]

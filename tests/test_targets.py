@@ -1,14 +1,10 @@
 """Stored targets: resumed exactly, never mixed up, and the user's own vectors checked."""
 
-import threading
-
 import numpy as np
 import pytest
 
 from jaxdistill.core import InputError
 from jaxdistill.data import targets
-
-from process_threads import Processes
 
 TEXTS = [f"sentence {i}" for i in range(25)]
 
@@ -49,38 +45,6 @@ def test_a_killed_run_goes_on_with_the_blocks_that_are_missing(tmp_path, ended):
     made(tmp_path, lambda texts: pytest.fail("made again"))
     made(tmp_path, killed, of="other")
     assert len(done) == 6
-
-
-@pytest.mark.parametrize(("count", "hosts"), [(4, 1), (4, 2)])
-def test_processes_make_blocks_each_and_go_on_after_a_kill(tmp_path, monkeypatch, count, hosts):
-    """Those of two hosts that do not share the folder make all blocks in each."""
-    monkeypatch.setattr(targets, "BLOCK_ROWS", 3)  # nine blocks
-    some, done = Processes(count), []
-
-    def start(*, stops_at=""):
-        def noted(texts):
-            if stops_at in texts:
-                raise InputError("stopped")
-            done.append((some.index() * hosts // count, some.index(), texts))
-            return embed(texts)
-
-        folder = tmp_path / "all" / str(some.index() * hosts // count)
-        return made(folder, noted)[:]
-
-    alone = made(tmp_path / "one", embed)[:]
-    stopped = []
-    for stops_at in (TEXTS[13], ""):  # in the fifth block
-        some = Processes(count)
-        some.replace(monkeypatch)
-        stopped.append(some.run(lambda stops_at=stops_at: start(stops_at=stops_at)))
-    assert all(isinstance(error, InputError | threading.BrokenBarrierError) for error in stopped[0])
-    for found in stopped[1]:
-        np.testing.assert_array_equal(found, alone)
-    of_each = [sorted((host, texts) for host, _, texts in done if host == which) for which in range(hosts)]
-    blocks = sorted(TEXTS[at : at + 3] for at in range(0, 25, 3))
-    assert [[texts for _, texts in parts] for parts in of_each] == [blocks] * hosts  # none is made twice
-    shares = np.bincount([number for _, number, _ in done], minlength=count)
-    assert shares.min() >= 9 * hosts // count
 
 
 def test_a_models_vector_that_is_not_finite_is_named_by_its_row(tmp_path):

@@ -174,3 +174,17 @@ def test_an_export_pads_although_the_checkpoint_names_no_special_tokens(tmp_path
     save(load_model(str(tmp_path / "a")), tmp_path / "b")
     padded = AutoTokenizer.from_pretrained(tmp_path / "b")(TEXTS, padding=True)["attention_mask"]
     assert {len(mask) for mask in padded} == {max(map(sum, padded))}
+
+
+def test_code_and_paths_of_a_tokenizer_are_neither_read_nor_exported(tmp_path):
+    """transformers would take an older tokenizer's vocabulary from elsewhere, and an export would hold it."""
+    save(tiny_model(tmp_path / "tokenizer"), model := tmp_path / "model")
+    code = {"AutoTokenizer": ["evil.Tokenizer", None]}
+    (tmp_path / "secret.txt").write_text("[UNK]\n[PAD]\nsecret\n")
+    named = dict(vocab_file=str(tmp_path / "secret.txt"), chat_template_file="x")
+    cases.edit_json(model / "tokenizer_config.json", auto_map=code, **named)
+    save(load_model(str(model)), tmp_path / "out")
+    written = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
+    assert not {"auto_map", *named} & written.keys() and written["tokenizer_class"] == "BertTokenizer"
+    (model / "tokenizer.json").unlink()
+    assert "secret" not in load_model(str(model)).tokenizer.get_vocab()

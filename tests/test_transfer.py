@@ -8,7 +8,7 @@ import pytest
 
 from jaxdistill.core import InputError
 from jaxdistill.evals import suite, transfer
-from jaxdistill.evals.evaluation import Model, Sources, labelled
+from jaxdistill.evals.evaluation import Model, Sources
 
 from eval_cases import write
 
@@ -141,23 +141,3 @@ def test_entailment_is_learnt_from_both_sides(tmp_path):
     for name in ("sick-e", "snli"):
         (metric,) = transfer.ENTAILMENT_SETS[name].metrics
         assert scores_of(tmp_path, f"nli/{name}") == {metric: 1.0}
-
-
-def test_mrpc_equals_plain_scikit_learn(data_folder):
-    from sklearn.metrics import f1_score
-    from sklearn.model_selection import StratifiedKFold
-
-    found = scores_of(data_folder, "transfer/mrpc")
-    files = [data_folder / "transfer" / f"mrpc.{split}.tsv.gz" for split in ("train", "test")]
-    (y, train), (labels, test) = (labelled(path, ("sentence1", "sentence2"), ("0", "1")) for path in files)
-    x, features = (
-        transfer.pair_features(*(hashed_words(texts) for texts in zip(*rows, strict=True))) for rows in (train, test)
-    )
-    folds = list(StratifiedKFold(10, shuffle=True, random_state=1111).split(x, y))
-    scores = [
-        np.mean([scikit_learn(x[fit], y[fit], strength).score(x[held], y[held]) for fit, held in folds])
-        for strength in transfer.STRENGTHS
-    ]
-    predicted = scikit_learn(x, y, transfer.STRENGTHS[int(np.argmax(scores))]).predict(features)
-    assert found["transfer/mrpc"] == pytest.approx(np.mean(predicted == labels), abs=0.003)
-    assert found["transfer/mrpc f1"] == pytest.approx(f1_score(labels, predicted), abs=0.003)

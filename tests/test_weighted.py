@@ -51,17 +51,6 @@ def test_keys_go_with_their_views():
     np.testing.assert_array_equal(own.keys, texts[:, [1, 0]])
 
 
-def test_one_objective_of_weight_1_is_that_objective():
-    objective = CASES["congen"]
-    student, teacher = encoded(np.random.default_rng(0), objective)
-    params, state = start(objective)
-    alone = jax.jit(objective)(params, state, student, teacher)
-    one = Weighted(terms=(Term(objective),))
-    losses, states, _ = jax.jit(one)(params, {"congen": state}, student, teacher)
-    np.testing.assert_array_equal(losses, alone[0])
-    jax.tree.map(np.testing.assert_array_equal, states["congen"], alone[1])
-
-
 def test_a_config_names_them_with_their_options():
     config: Any = defaults(objective="embedding+gram")
     set_options(config, {"objectives.gram.weight": 0.5, "objectives.embedding.distance": "cosine"})

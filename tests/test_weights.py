@@ -1,4 +1,4 @@
-"""Reading checkpoints: every file form gives the same weights, and what is damaged or hostile is refused."""
+"""Reading checkpoints: every file form gives the same weights; what is damaged, or would change vectors, is refused."""
 
 import json
 import re
@@ -12,6 +12,8 @@ import pytest
 import safetensors.numpy
 import safetensors.torch
 import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules as parts
 
 from jaxdistill.core import InputError
 from jaxdistill.core.cluster.mesh import place_frozen
@@ -163,3 +165,49 @@ def test_digest_changes_with_weights_prompt_and_length(original):
               (("cls", "", 0), ("mean", "query: ", 0), ("mean", "", 39)))]  # fmt: skip
     assert len({model.digest(), *(other.digest() for other in others)}) == 5
     assert load_model(str(original[0]), pooling="mean").digest() == model.digest()
+
+
+CONFIG, GENERAL, TRANSFORMER = "config.json", "config_sentence_transformers.json", "sentence_bert_config.json"
+DENSE, POOLING, LAYERS = "3_Dense/config.json", "2_Pooling/config.json", "1_WeightedLayerPooling/config.json"
+REFUSED = [
+    (CONFIG, "position_embedding_type", "relative_key"),
+    (CONFIG, "is_decoder", True),
+    (CONFIG, "quantization_config", {"quant_method": "gptq"}),
+    (CONFIG, "hidden_act", "mish"),
+    (GENERAL, "truncate_dim", 8),
+    (GENERAL, "similarity_fn_name", "euclidean"),
+    (TRANSFORMER, "transformer_task", "fill-mask"),
+    (TRANSFORMER, "tokenizer_args", {"do_lower_case": True}),
+    (POOLING, "include_prompt", False),
+    (POOLING, "pooling_mode", ["cls", "mean"]),
+    (LAYERS, "layer_start", 2),
+    (DENSE, "use_residual", True),
+    (DENSE, "activation_function", "torch.nn.modules.activation.Mish"),
+    (DENSE, "module_input_name", "other"),
+    ("tokenizer_config.json", "split_special_tokens", True),
+    ("tokenizer_config.json", "truncation_side", "left"),
+]
+
+
+@pytest.fixture(scope="module")
+def with_modules(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("keys")
+    cases.write_encoder(folder / "bert", "bert")
+    transformer = parts.Transformer(str(folder / "bert"), config_kwargs={"output_hidden_states": True})
+    chain = [transformer, parts.WeightedLayerPooling(32, num_hidden_layers=4, layer_start=1), parts.Pooling(32)]
+    chain += [parts.Dense(32, 32), parts.LayerNorm(32), parts.Dropout(), parts.Normalize()]
+    SentenceTransformer(modules=chain, device="cpu").save(str(folder / "model"))
+    return folder / "model"
+
+
+def test_what_sentence_transformers_saves_is_read(with_modules):
+    definition = load_model(str(with_modules)).definition
+    assert definition.pooling.layers == "last4" and len(definition.dense) == 2 and definition.normalize
+
+
+@pytest.mark.parametrize(("file", "key", "value"), REFUSED)
+def test_a_setting_that_would_change_vectors_is_refused(with_modules, tmp_path, file, key, value):
+    folder = shutil.copytree(with_modules, tmp_path / "model")
+    cases.edit_json(folder / file, **{key: value})
+    with pytest.raises(InputError, match=f"{key}|pooling .*(from layer 2 on|cls.mean).* does not exist"):
+        load_model(str(folder))

@@ -1,11 +1,16 @@
-"""The package works as installed: the wheel, from an empty folder."""
+"""The package works as installed: the wheel, from an empty folder, and the packages that it asks for."""
 
+import re
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
+from importlib.metadata import packages_distributions
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from conftest import ROOT
 from program import environment, tiny_arguments
@@ -55,3 +60,15 @@ def test_the_wheel_has_every_file(wheel):
         if path.is_file() and path.parent.name != "__pycache__"
     }
     assert expected == {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+
+
+def test_every_package_that_is_imported_is_declared():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = settings["project"]
+    optional = (*project["optional-dependencies"].values(), *settings["dependency-groups"].values())
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "jaxdistill").rglob("*.py"))
+    imported = set(re.findall(r"^\s*(?:from|import) ([a-z]\w*)[\w.]*(?: import | as |  #|$)", code, re.M))
+    lines = [line for group in (project["dependencies"], *optional) for line in group]
+    declared, installed = {canonicalize_name(Requirement(line).name) for line in lines}, packages_distributions()
+    for name in imported - sys.stdlib_module_names - {"jaxdistill"}:
+        assert declared & set(map(canonicalize_name, installed.get(name, [name]))), f"{name} is not declared"

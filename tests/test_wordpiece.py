@@ -13,9 +13,7 @@ from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.checkpoints.tokenizer import read_tokenizer
 from jaxdistill.models.inference import Embedder
-from jaxdistill.training import loop
-from jaxdistill.training.build import build, write_student
-from jaxdistill.training.workdir.folder import Workdir, claim_workdir
+from jaxdistill.training.build import build
 
 from program import write_teacher
 from tiny_text import made_up
@@ -79,23 +77,11 @@ def bilingual(folder, **student) -> configs.Config:
     return configs.parse_config(raw)
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """(config, run, outcome) of such a training, its tokenizer kept in the workdir."""
-    folder = tmp_path_factory.mktemp("bilingual")
-    write_table(folder)
-    write_teacher(folder)
-    config = bilingual(folder)
-    claim_workdir(folder / "w", config, write=True)
-    run = build(config, folder / "w", progress=False)
-    write_student(run.student, run.workdir)
-    return config, run, loop.train(run, Workdir(run.workdir), progress=False)
-
-
-def test_the_export_is_a_plain_bert_with_the_same_ids_everywhere(trained, tmp_path):
-    _, run, outcome = trained
-    save(outcome.student, tmp_path)
-    ours = [encoding.ids for encoding in run.student.tokenizer.encode_batch(HARD)]
+def test_the_export_is_a_plain_bert_with_the_same_ids_everywhere(table, tmp_path):
+    write_teacher(tmp_path)
+    student = build(bilingual(tmp_path), tmp_path / "w", progress=False).student
+    save(student, tmp_path := tmp_path / "export")
+    ours = [encoding.ids for encoding in student.tokenizer.encode_batch(HARD)]
     again = load_model(str(tmp_path))
     assert [encoding.ids for encoding in again.tokenizer.encode_batch(HARD)] == ours
     theirs = SentenceTransformer(str(tmp_path), device="cpu")

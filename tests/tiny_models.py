@@ -43,10 +43,10 @@ def tiny_tokenizer(folder, *, max_length=16):
     return tokenizer
 
 
-def tiny_model(folder, *, pooling="mean", head=None, seed=0, scale=10.0, max_length=16):
-    """A randomly initialised BERT of one layer; `scale` spreads its weights so that sentences differ."""
+def tiny_model(folder, *, pooling="mean", head=None, seed=0, scale=10.0, max_length=16, layers=1):
+    """A randomly initialised BERT; `scale` spreads its weights so that sentences differ."""
     tokenizer = tiny_tokenizer(folder, max_length=max_length)
-    sizes = dict(hidden_size=16, layers=1, heads=2, intermediate_size=32, max_positions=32, token_types=2)
+    sizes = dict(hidden_size=16, layers=layers, heads=2, intermediate_size=32, max_positions=32, token_types=2)
     definition = EncoderDefinition(
         architecture=Architecture(family="bert", vocab_size=tokenizer.get_vocab_size(), **sizes),
         pooling=Pooling.parse(pooling),

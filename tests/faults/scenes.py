@@ -7,8 +7,8 @@ from typing import Any
 
 import program
 
-Commands = list[tuple[str, list[str]]]
-"""Programs with their arguments, to be run one after the other."""
+Command = tuple[str, list[str]]
+"""A program and its arguments."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,28 +16,24 @@ class Scene:
     """A command that is killed."""
 
     name: str
-    chains: int
-    arguments: Callable[[pathlib.Path, pathlib.Path], Commands]
-    """(shared folder, folder of the chain) -> what to run; the last is killed, the others prepare."""
+    command: Callable[[pathlib.Path, pathlib.Path], Command]
+    """(shared folder, folder of the chain) -> what to run."""
     results: Sequence[str]
     """Patterns of the files, in the folder of the chain, that must not differ."""
     processes: int = 1
 
 
-def _training(shared: pathlib.Path, folder: pathlib.Path, **options: Any) -> Commands:
-    given = program.tiny_arguments(
-        shared,
-        **{"student__dropout": 0.1, "data__cache_folder": folder / "cache", "evals__every": 4, "run__steps": 16}
-        | options,
-    )
-    return [("main", [*given, f"--workdir={folder / 'run'}"])]
+def training(shared: pathlib.Path, folder: pathlib.Path, **options: Any) -> Command:
+    options = {"student__dropout": 0.1, "evals__every": 4, "run__steps": 16} | options
+    given = program.tiny_arguments(shared, data__cache_folder=folder / "cache", **options)
+    return "main", [*given, f"--workdir={folder / 'run'}"]
 
 
-def _stored(shared: pathlib.Path, folder: pathlib.Path) -> Commands:
-    return _training(shared, folder, teacher__kind="stored", run__steps=8)
+def _stored(shared: pathlib.Path, folder: pathlib.Path) -> Command:
+    return training(shared, folder, teacher__kind="stored", run__steps=8)
 
 
-def _labels(shared: pathlib.Path, folder: pathlib.Path) -> Commands:
+def _labels(shared: pathlib.Path, folder: pathlib.Path) -> Command:
     model, text = shared / "model", shared / "pairs.tsv"
     options = {
         "data.text": text, "data.cache_folder": folder / "cache", "data.batch_size": 16, "teacher.model": model,
@@ -45,38 +41,30 @@ def _labels(shared: pathlib.Path, folder: pathlib.Path) -> Commands:
         "run.steps": 8, "run.precision": "float32", "run.log_every": 1,
     }  # fmt: skip
     given = [f"--config.stage{n}.{name}={value}" for n in (1, 2) for name, value in options.items()]
-    return [("main", ["--config=configs/trans_encoder.py:tiny", *given, f"--workdir={folder / 'run'}"])]
+    return "main", ["--config=configs/trans_encoder.py:tiny", *given, f"--workdir={folder / 'run'}"]
 
 
-def _encode(shared: pathlib.Path, folder: pathlib.Path, *, name: str) -> Commands:
-    output = f"{folder}/{name}"
-    return [
-        (
-            "encode",
-            [
-                f"--model={shared / 'model'}",
-                f"--text={shared / 'long.txt'}",
-                f"--output={output}",
-                "--no_show_progress_bar",
-            ],
-        )
-    ]
+def _encode(shared: pathlib.Path, folder: pathlib.Path, *, form: str = "npy") -> Command:
+    files = [f"--text={shared / 'long.txt'}", f"--output={folder}/vectors.{form}"]
+    return "encode", [f"--model={shared / 'model'}", *files, "--no_show_progress_bar"]
 
 
-def _sweep(shared: pathlib.Path, folder: pathlib.Path) -> Commands:
+def _parquet(shared: pathlib.Path, folder: pathlib.Path) -> Command:
+    return _encode(shared, folder, form="parquet")
+
+
+def _sweep(shared: pathlib.Path, folder: pathlib.Path) -> Command:
     given = program.tiny_arguments(shared, data__cache_folder=folder / "cache", evals__every=4, run__steps=8)
-    return [("sweep", [*given, "--seeds=1,2", f"--workdir={folder / 'run'}"])]
+    return "sweep", [*given, "--seeds=1,2", f"--workdir={folder / 'run'}"]
 
 
-def _evaluate(shared: pathlib.Path, folder: pathlib.Path) -> Commands:
+def _evaluate(shared: pathlib.Path, folder: pathlib.Path) -> Command:
     files = [f"--pairs={shared / 'graded.tsv'}", f"--out={folder / 'results.json'}"]
-    return [("evaluate", [f"--model={shared / 'model'}", "--tasks=pairs", *files])]
+    return "evaluate", [f"--model={shared / 'model'}", "--tasks=pairs", *files]
 
 
-def _export(shared: pathlib.Path, folder: pathlib.Path) -> Commands:
-    done = shared / "trained"
-    first = [] if done.exists() else [("main", _training(shared, shared)[0][1][:-1] + [f"--workdir={done}"])]
-    return [*first, ("export", [f"--workdir={done}", "--step=16", f"--out={folder / 'out'}"])]
+def _export(shared: pathlib.Path, folder: pathlib.Path) -> Command:
+    return "export", [f"--workdir={shared / 'run'}", "--step=16", f"--out={folder / 'out'}"]
 
 
 TRAINED = (
@@ -85,40 +73,20 @@ TRAINED = (
     "run/checkpoints/*",
     "run/checkpoints/*/progress/metadata",
 )
-SCENES = (
-    Scene("training", 18, _training, TRAINED),
-    Scene("training with stored targets", 10, _stored, (*TRAINED, "cache/targets/*/*.npy")),
-    Scene(
-        "two stages with labels",
-        5,
-        _labels,
-        ("run/stage*/export/model.safetensors", "run/stage*/metrics.jsonl", "cache/labels/*/*.npy"),
-    ),
-    Scene("encode to `.npy`", 24, lambda shared, folder: _encode(shared, folder, name="vectors.npy"), ("vectors.npy",)),
-    Scene(
-        "encode to `.parquet`",
-        14,
-        lambda shared, folder: _encode(shared, folder, name="vectors.parquet"),
-        ("vectors.parquet",),
-    ),
-    Scene(
-        "encode to `.parquet` in two processes",
-        6,
-        lambda shared, folder: _encode(shared, folder, name="vectors.parquet"),
-        ("vectors.parquet",),
-        processes=2,
-    ),
-    Scene("sweep of two points", 4, _sweep, ("run/*/export/model.safetensors", "run/*/metrics.jsonl")),
-    Scene("evaluation", 18, _evaluate, ("results.json",)),
-    Scene("export", 16, _export, ("out/model.safetensors", "out/1_Pooling/config.json")),
-    Scene("training in two processes", 8, _training, TRAINED, processes=2),
-    Scene(
-        "training with stored targets in two processes",
-        8,
-        _stored,
-        (*TRAINED, "cache/targets/*/*.npy"),
-        processes=2,
-    ),
-)
-SHORT = next(scene for scene in SCENES if scene.name == "encode to `.npy`")
+STORED = (*TRAINED, "cache/targets/*/*.npy")
+LABELLED = ("run/stage*/export/model.safetensors", "run/stage*/metrics.jsonl", "cache/labels/*/*.npy")
+SHORT = Scene("encode to `.npy`", _encode, ("vectors.npy",))
 """What the tests kill, once with each signal."""
+SCENES = (
+    SHORT,
+    Scene("encode to `.parquet`", _parquet, ("vectors.parquet",)),
+    Scene("encode to `.parquet` in two processes", _parquet, ("vectors.parquet",), processes=2),
+    Scene("training", training, TRAINED),
+    Scene("training in two processes", training, TRAINED, processes=2),
+    Scene("training with stored targets", _stored, STORED),
+    Scene("training with stored targets in two processes", _stored, STORED, processes=2),
+    Scene("two stages with labels", _labels, LABELLED),
+    Scene("sweep of two points", _sweep, ("run/*/export/model.safetensors", "run/*/metrics.jsonl")),
+    Scene("evaluation", _evaluate, ("results.json",)),
+    Scene("export", _export, ("out/model.safetensors", "out/1_Pooling/config.json")),
+)

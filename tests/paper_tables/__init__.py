@@ -1,7 +1,7 @@
 """What the papers and their released code say of every hyperparameter, one module for each paper.
 
 A module has `TABLES`: config file to its presets, and preset to one `Stage` for each stage of its training. `tests/test_paper_tables.py` compares every
-fact with the preset, and asks for a fact about every option of `REQUIRED`, so that no setting is inherited unnoticed.
+fact with the preset, and asks for a fact about every option of its objective, and of what is not as `BASE` or the package has it.
 """
 
 import ast
@@ -13,19 +13,6 @@ from typing import Any, NamedTuple
 
 from jaxdistill import config as configs
 from jaxdistill.core.plugins import KINDS
-
-REQUIRED = (
-    "data.batch_size", "data.max_length", "data.dedupe",
-    "teacher.model", "teacher.pooling", "teacher.max_length", "teacher.kind", "teacher.dropout",
-    "student.kind", "student.model", "student.layers", "student.width", "student.embedding", "student.embedding_init",
-    "student.pooling", "student.head", "student.head_init", "student.keep_head", "student.dropout", "student.drophead",
-    "optimizer.learning_rate", "optimizer.schedule", "optimizer.weight_decay", "optimizer.decay",
-    "optimizer.b1", "optimizer.b2", "optimizer.eps", "optimizer.bias_correction",
-    "optimizer.eps_before_correction", "optimizer.clip_norm",
-    "evals.best", "evals.every", "evals.patience", "evals.patience_epochs", "evals.untrained", "run.epochs", "run.steps", "run.seed",
-    "derived.sequences_per_step", "derived.steps", "derived.warmup_steps",
-)  # fmt: skip
-"""Options, and numbers that follow from them, of which every stage states a fact; all options of its objective too."""
 
 
 class Fact(NamedTuple):

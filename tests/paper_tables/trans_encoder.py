@@ -53,7 +53,6 @@ DEDUPED = facts(f"""
 {DATA} | data.dedupe=True | the code compares pairs as they are, and SICK's with SICK's alone; here case and order are ignored,
   over all
 """)
-REPEATED = facts(f"{DATA}: QQP, QNLI and MRPC as they are | data.dedupe=False")
 
 
 def steps(rows: int, batch_size: int, epochs: float, warmup: float) -> dict[str, Fact]:
@@ -83,7 +82,7 @@ AutoModelForSequenceClassification: BERT's pooler, RoBERTa's own dense layer | s
 {TABLE_16} | optimizer.learning_rate=2e-5
 """)
     found |= counted(task, batch_size, 3.0 if task in BINARY else 1.0, 0.1)
-    return Stage(ROWS[task], COMMON | negatives | (REPEATED if task in BINARY else DEDUPED) | found)
+    return Stage(ROWS[task], COMMON | negatives | ({} if task in BINARY else DEDUPED) | found)
 
 
 def bi(model: str, task: str, labellers: str, *, begun: str = "", negatives=CLIPPED, by: str = "cross") -> Stage:
@@ -96,7 +95,7 @@ def bi(model: str, task: str, labellers: str, *, begun: str = "", negatives=CLIP
 {TABLE_16} | data.batch_size={batch_size}, optimizer.learning_rate=5e-5
 """)
     found |= counted(task, batch_size, 15.0 if task in BINARY else 10.0, 0.0)
-    return Stage(ROWS[task], COMMON | negatives | (REPEATED if task in BINARY else DEDUPED) | found)
+    return Stage(ROWS[task], COMMON | negatives | ({} if task in BINARY else DEDUPED) | found)
 
 
 def refreshing(models: Sequence[str], task: str = "sts", **changed) -> list[Stage]:
@@ -164,7 +163,7 @@ Trans-Encoder Table 9: pairs as positive ones | objective.views=("text", "second
 ours: SimCSE's README for BERT-base | data.batch_size=64, optimizer.learning_rate=3e-5, run.epochs=1.0,
   derived.sequences_per_step=128, derived.steps={ROWS[task] // 64}, student.keep_head=False
 """)
-    return on_pairs([Stage(ROWS[task], simcse.SIMCSE | (REPEATED if task in BINARY else DEDUPED) | found)], task)
+    return on_pairs([Stage(ROWS[task], simcse.SIMCSE | ({} if task in BINARY else DEDUPED) | found)], task)
 
 
 def named(preset: str, task: str) -> str:
