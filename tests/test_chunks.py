@@ -1,4 +1,4 @@
-"""Long texts in chunks of whole sentences: ends in many languages, lengths, the token store."""
+"""Long texts in chunks of whole sentences: ends in many languages, lengths, the token store, and a training's batches."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,10 @@ import pytest
 from jaxdistill.data.chunks import Chunking, sentence_ends
 from jaxdistill.data.text import parse_roles
 from jaxdistill.data.tokens import build_store
+from jaxdistill.training.build import build
 
+import program
+from program import write_teacher
 from tiny_text import byte_level, made_up, sentence_piece, word_piece
 
 
@@ -90,3 +93,17 @@ def test_excluded_texts_are_found_before_they_are_split(passages, tmp_path):
     assert store.rows == store_of(passages, tmp_path).rows - len(
         next(Chunking(tokenizer=word_piece(), most=40).split([ARTICLE]))
     )
+
+
+def test_student_and_teacher_of_a_training_read_the_same_chunks(passages, tmp_path):
+    write_teacher(tmp_path)
+    options = {
+        "data.text": ",".join(passages), "data.columns": tuple(COLUMNS.items()), "data.chunk_tokens": 32,
+        "data.max_length": 32, "data.cache_folder": str(tmp_path / "cache"), "data.batch_size": 8, "data.pack_groups": 2,
+        "teacher.model": str(tmp_path / "model"), "data.roles": "title=query", "student.query_prompt": "the ",
+        "student.layers": "0", "evals.pairs": "", "evals.best": "last",
+    }  # fmt: skip
+    run = build(program.config_of("configs/l2.py:tiny", options), tmp_path / "w", progress=False)
+    assert run.store.lengths("text").max() <= 32 and run.store.rows > 30
+    batch = run.batches.batch_at(0)
+    assert batch.student.ids.shape == batch.teacher.ids.shape

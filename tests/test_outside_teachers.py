@@ -5,9 +5,11 @@ import sys
 import numpy as np
 import pytest
 import sentence_transformers
+import torch
 import transformers
 
 import jaxdistill
+from jaxdistill import mine
 from jaxdistill.config.options import Config, RunOptions
 from jaxdistill.core import InputError
 from jaxdistill.data.options import Data
@@ -22,7 +24,7 @@ from jaxdistill.objectives.cosent import CoSENT
 from jaxdistill.objectives.embedding import Embedding
 from jaxdistill.training.build import Targets, context_of
 
-from encoder_cases import write_cross_encoder, write_tokenizer
+from encoder_cases import DECODER, write_cross_encoder, write_tokenizer
 from program import write_teacher
 from tiny_models import tiny_model
 from tiny_text import COLUMNS, made_up, write_pairs
@@ -130,3 +132,21 @@ def test_a_reranker_on_torch_labels_pairs_as_ours_does(tmp_path):
     found = stored(Labels(outside.PREFIX + name), tmp_path, objective=CoSENT(), **data)
     expected = ours.score(first, second, logits=CoSENT().logits)
     np.testing.assert_allclose(found[:, 0], expected, atol=1e-5)
+
+
+def test_a_causal_reranker_scores_what_is_mined(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
+    config = transformers.Qwen3Config(**DECODER | dict(num_key_value_heads=2, head_dim=12))
+    transformers.Qwen3ForCausalLM(config).save_pretrained(tmp_path / "causal")
+    write_tokenizer(tmp_path / "causal")
+    tokens = tmp_path / "causal" / "tokenizer.json"
+    tokens.write_text(tokens.read_text().replace('"w80"', '"yes"').replace('"w81"', '"no"'))
+    save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
+    pairs = [(f"w{index} w2", f"w{index + 9} w3") for index in range(6)]
+    rows = mine.mine(
+        tmp_path / "model", pairs, num_negatives=2, cross_encoder=f"{outside.PREFIX}{tmp_path}/causal", logits=True
+    )
+    reference = sentence_transformers.CrossEncoder(str(tmp_path / "causal"), device="cpu")
+    expected = reference.predict([(row["text"], row["negative"]) for row in rows], activation_fn=torch.nn.Identity())
+    np.testing.assert_allclose([row["score_negative"] for row in rows], expected, atol=1e-4)
+    assert np.ptp(expected) > 0

