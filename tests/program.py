@@ -35,9 +35,9 @@ ABORTED = -signal.SIGABRT
 """How JAX ends a process that has lost another one; a shell says 134."""
 
 
-def write_teacher(folder: pathlib.Path) -> str:
-    """A random BERT of two layers in a sentence-transformers folder."""
-    model = tiny_model(folder / "tokenizer", layers=2, max_length=32, seed=1, scale=8.0)
+def write_teacher(folder: pathlib.Path, *, layers: int = 2) -> str:
+    """A random BERT in a sentence-transformers folder."""
+    model = tiny_model(folder / "tokenizer", layers=layers, max_length=32, seed=1, scale=8.0)
     definition = dataclasses.replace(model.definition, normalize=True)
     save(dataclasses.replace(model, definition=definition, prompts={}), folder / "model")
     return str(folder / "model")
