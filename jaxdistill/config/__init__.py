@@ -28,7 +28,7 @@ from jaxdistill.config.options import (
     ShardingRules,
     ShardingWord,
 )
-from jaxdistill.core import InputError, Positive, Range, closest, did_you_mean, errors_of, plugins
+from jaxdistill.core import InputError, Positive, Range, closest, did_you_mean, errors_of, first_few, plugins
 from jaxdistill.core.files import foreign_errors
 from jaxdistill.core.paths import configs_folder
 from jaxdistill.core.plugins import KINDS
@@ -46,8 +46,6 @@ SHARED = {
     "pairs": "evals.pairs", "entities": "evals.entities",
 }  # fmt: skip
 """Options of a chain, mapped to what each sets in every stage; a chain has those whose values all stages share."""
-MAX_SHOWN = 4
-"""Options that an error about another config lists."""
 
 
 def load_config(spec: str) -> ConfigDict:
@@ -333,8 +331,7 @@ def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, 
     """Raises `InputError`, with the differences, if an option outside `EXTENSIONS` differs from the workdir's."""
     changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key) and key not in EXTENSIONS]
     if changed:
-        shown = "; ".join(f"{key}: {before.get(key)!r} there, {now.get(key)!r} now" for key in changed[:MAX_SHOWN])
-        shown += f"; and {len(changed) - MAX_SHOWN} more" if len(changed) > MAX_SHOWN else ""
+        shown = first_few([f"{key}: {before.get(key)!r} there, {now.get(key)!r} now" for key in changed])
         raise InputError(
             f"{workdir} was made with another config ({shown}). Use the same options or another --workdir."
         )

@@ -74,6 +74,11 @@ def error_line(error: BaseException) -> str:
     return f"{kind}: {line}" if isinstance(error, KeyError) else (line or kind).splitlines()[0]
 
 
+def first_few(items: Sequence[str], most: int = 4) -> str:
+    """The first `most` items of a list for an error message, and how many more there are."""
+    return "; ".join(items[:most]) + (f"; and {len(items) - most} more" if len(items) > most else "")
+
+
 @contextmanager
 def errors_of(what: str) -> Iterator[None]:
     """Puts the name of an option or a file before the message of an `InputError`."""

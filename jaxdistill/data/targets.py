@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, first_few
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.processes import folder_owner
 from jaxdistill.core.files import foreign_errors, local, make_folder_atomic, write_atomic, writing
@@ -185,7 +185,8 @@ def refuse_changes(path: Path | str, made_from: Mapping[str, object], origin: Ma
     """Raises `InputError` if the file at `path` was made from other inputs."""
     now = json.loads(json.dumps(origin))
     names = [name for name in {**made_from, **now} if made_from.get(name) != now.get(name)]
-    if differ := ", ".join(f"{name} was {made_from.get(name)!s:.60}, is {now.get(name)!s:.60}" for name in names):
+    if names:
+        differ = first_few([f"{name} was {made_from.get(name)!s:.60}, is {now.get(name)!s:.60}" for name in names])
         raise InputError(f"{path} was made from other inputs ({differ}); move it, or choose another file.")
 
 
