@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import pathlib
 import urllib.request
 from collections.abc import Iterator
 
@@ -43,14 +42,6 @@ def emulated() -> Iterator[ThreadedMotoServer]:
 def files() -> fsspec.AbstractFileSystem:
     """The objects of all buckets."""
     return fsspec.filesystem("s3", use_listings_cache=False)
-
-
-def put_folder(folder: pathlib.Path, path: str) -> str:
-    """The address of a copy of a local folder."""
-    for one in folder.rglob("*"):
-        if one.is_file():
-            files().put_file(str(one), f"{NAME}/{path}/{one.relative_to(folder)}")
-    return f"s3://{NAME}/{path}"
 
 
 def put(path: str, content: str | bytes) -> str:

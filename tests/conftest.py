@@ -1,6 +1,5 @@
 """Strict test process: 8 CPU devices, no silent rank or dtype promotion, no network."""
 
-import importlib.util
 import os
 import pathlib
 import tempfile
@@ -80,11 +79,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def docs_script(name: str) -> ModuleType:
     """A script of docs/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    from jaxdistill.core import plugins
+
+    return plugins.load_module(str(ROOT / "docs" / f"{name}.py"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -159,6 +159,12 @@ def edit_json(path: Path, **changes) -> None:
     path.write_text(json.dumps({key: value for key, value in content.items() if value != "removed"}))
 
 
+def loading_report(folder: Path, kind=transformers.AutoModel) -> list[str]:
+    """Names of tensors that transformers misses in a folder, does not expect, or expects in another shape."""
+    _, report = kind.from_pretrained(folder, output_loading_info=True)
+    return [name for key in ("missing_keys", "unexpected_keys", "mismatched_keys") for name in report[key]]
+
+
 def random_sequences(count: int = 11, seed: int = 0, longest: int = 30) -> list[np.ndarray]:
     """Token ids of sentences of many lengths, the longest among them; none is a special id."""
     rng = np.random.default_rng(seed)

@@ -26,11 +26,10 @@ from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.training.workdir.checkpoint import Checkpoints
 
-from conftest import QUICK_COMPILATION
+from conftest import QUICK_COMPILATION, ROOT
 from tiny_models import tiny_model
 from tiny_text import made_up
 
-ROOT = pathlib.Path(__file__).parent.parent
 ABORTED = -signal.SIGABRT
 """How JAX ends a process that has lost another one; a shell says 134."""
 
@@ -110,10 +109,11 @@ def start(
     devices: int = 1,
     cwd: pathlib.Path | str = ROOT,
     variables: Mapping[str, str] | None = None,
+    **pipes: Any,
 ) -> subprocess.Popen:
-    """The program in the background; `variables` of the environment besides its own."""
+    """The program in the background; `variables` of the environment besides its own, and where its output goes."""
     command = [sys.executable, "-m", f"jaxdistill.{module}", *map(str, arguments)]
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) | pipes
     return subprocess.Popen(command, cwd=cwd, env=environment(devices) | dict(variables or {}), **pipes)
 
 

@@ -1,6 +1,5 @@
 """Text and models in a bucket: fetched once, refused with one line; test_bucket_run.py has workdirs."""
 
-import pathlib
 import sys
 
 import fsspec
@@ -24,13 +23,6 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
 
 
-def written(folder: pathlib.Path, **contents: str) -> pathlib.Path:
-    for name, content in contents.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
-    return folder
-
-
 def test_text_is_fetched_once_for_each_version_of_its_object():
     address = bucket.put("text/a.txt", "one\ntwo\n")
     assert list(read([address])) == list(read([f"s3://{bucket.NAME}/text/*.txt"])) == [("one",), ("two",)]
@@ -40,9 +32,10 @@ def test_text_is_fetched_once_for_each_version_of_its_object():
     assert list(read([address])) == [("three",)] and source_files(address) != [before]
 
 
-def test_a_model_is_fetched_without_what_is_not_needed(tmp_path):
-    folder = written(tmp_path / "model", **{"config.json": "{}", "1_Pooling/config.json": "{}", "notes.bin": "x"})
-    address = bucket.put_folder(folder, "models/m")
+def test_a_model_is_fetched_without_what_is_not_needed():
+    for name in ("config.json", "1_Pooling/config.json", "notes.bin"):
+        bucket.put(f"models/m/{name}", "{}")
+    address = f"s3://{bucket.NAME}/models/m"
     found = locate(address)
     assert found.name == "m" and sorted(path.name for path in found.rglob("*.*")) == ["config.json", "config.json"]
     bucket.put("models/m/config.json", "[]")

@@ -8,7 +8,6 @@ from functools import cache
 import jax
 import numpy as np
 import pytest
-import transformers
 
 from jaxdistill import config as configs
 from jaxdistill import main, objectives
@@ -19,6 +18,7 @@ from jaxdistill.data import batches
 from jaxdistill.training.build import build
 
 from conftest import ROOT
+from encoder_cases import torch_encoder
 from program import on_devices
 from tiny_models import tiny_tokenizer
 from tiny_text import made_up
@@ -153,10 +153,8 @@ def write_checkpoint(checkpoints, *, layers):
     """A plain Hugging Face folder, without pooling, as the paper's checkpoints are."""
     folder = checkpoints / f"bert-{layers}"
     if not (folder / "config.json").exists():
-        tokenizer = tiny_tokenizer(folder, max_length=64)
-        sizes = dict(hidden_size=32, num_attention_heads=2, intermediate_size=64, max_position_embeddings=70)
-        config = transformers.BertConfig(vocab_size=tokenizer.get_vocab_size(), num_hidden_layers=layers, **sizes)
-        transformers.BertModel(config).save_pretrained(folder)
+        torch_encoder("bert", num_hidden_layers=layers).save_pretrained(folder)
+        tiny_tokenizer(folder, max_length=64)
     return str(folder)
 
 

@@ -10,13 +10,13 @@ import transformers
 
 from jaxdistill.core import InputError
 from jaxdistill.data.packing import Ragged, Shape, filled, first_slots, pad
-from jaxdistill.encoders.sentence import embed
 from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
 
 import encoder_cases as cases
+from encoder_cases import jitted_embed
 from tiny_models import tiny_model
 
 PAIRS = [
@@ -85,8 +85,7 @@ def test_packed_pairs_equal_padded_ones(pair):
     lengths = np.array([len(i) for i in ids])
     first = first_slots(lengths.reshape(2, -1), Shape(3, 64))
     together = filled(Ragged(np.concatenate(ids), lengths, firsts), first, Shape(3, 64), pad_id=0)
-    jitted = jax.jit(embed, static_argnums=0)
-    got = [np.asarray(jitted(ours.definition, ours.params, tokens)).ravel() for tokens in (alone, together)]
+    got = [np.asarray(jitted_embed(ours.definition, ours.params, tokens)).ravel() for tokens in (alone, together)]
     np.testing.assert_allclose(*got, atol=1e-5)
 
 
@@ -177,5 +176,5 @@ def test_the_body_of_a_cross_encoder_can_be_a_sentence_encoder(tmp_path, caplog)
     ids = np.arange(6, 16)
     with torch.no_grad():
         wanted = theirs.roberta(input_ids=torch.as_tensor(ids)[None]).last_hidden_state[0].mean(0).numpy()
-    got = np.asarray(jax.jit(embed, static_argnums=0)(ours.definition, ours.params, cases.padded([ids])))[0, 0]
+    got = np.asarray(jitted_embed(ours.definition, ours.params, cases.padded([ids])))[0, 0]
     np.testing.assert_allclose(got, wanted, atol=1e-5)

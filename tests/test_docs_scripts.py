@@ -16,23 +16,19 @@ from jaxdistill.evals.pairs import read_pairs
 import encoder_cases as cases
 from conftest import docs_script
 
+builder = docs_script("data_folder")
 TEXT = [f"w{n} w{n + 1} w{n + 2} w{n + 3} w{n + 4}" for n in range(70)]
 
 
-@pytest.fixture(scope="module")
-def augment():
-    return docs_script("augment")
-
-
-def views(augment, folder, *arguments):
+def views(folder, *arguments):
     (folder / "text.txt").write_text("\n".join(TEXT) + "\n")
-    augment.main(str(folder / "text.txt"), str(folder / "table.tsv"), *arguments)
+    docs_script("augment").main(str(folder / "text.txt"), str(folder / "table.tsv"), *arguments)
     header, *rows = [line.split("\t") for line in (folder / "table.tsv").read_text().splitlines()]
     assert header == ["text", "view"] and [row[0] for row in rows] == TEXT
     return [row[1] for row in rows]
 
 
-def test_a_masked_language_model_replaces_some_tokens(augment, tmp_path):
+def test_a_masked_language_model_replaces_some_tokens(tmp_path):
     kind, options = cases.CONFIGS["bert"]
     torch.manual_seed(0)
     transformers.AutoModelForMaskedLM.from_config(kind(**options)).save_pretrained(tmp_path / "model")
@@ -40,12 +36,12 @@ def test_a_masked_language_model_replaces_some_tokens(augment, tmp_path):
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     tokenizer.mask_token = "[MASK]"
     tokenizer.save_pretrained(tmp_path / "model")
-    found = " ".join(views(augment, tmp_path, "mlm", str(tmp_path / "model"))).split()
+    found = " ".join(views(tmp_path, "mlm", str(tmp_path / "model"))).split()
     changed = [a != b for a, b in zip(found, " ".join(TEXT).split(), strict=True)]
     assert 0.1 < sum(changed) / len(changed) < 0.2
 
 
-def test_a_word_is_replaced_by_its_synonym(augment, tmp_path, monkeypatch):
+def test_a_word_is_replaced_by_its_synonym(tmp_path, monkeypatch):
     wordnet = types.SimpleNamespace(
         synsets=lambda word: [types.SimpleNamespace(lemma_names=lambda: [word, "ice_cream"])] if word == "w3" else []
     )
@@ -53,7 +49,7 @@ def test_a_word_is_replaced_by_its_synonym(augment, tmp_path, monkeypatch):
     corpus.wordnet = wordnet
     monkeypatch.setitem(sys.modules, "nltk", types.ModuleType("nltk"))
     monkeypatch.setitem(sys.modules, "nltk.corpus", corpus)
-    found = views(augment, tmp_path, "synonyms")
+    found = views(tmp_path, "synonyms")
     assert found == [" ".join("ice cream" if word == "w3" else word for word in text.split()) for text in TEXT]
 
 
@@ -92,18 +88,13 @@ def test_each_documented_function_is_a_row_once(tmp_path):
     ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def builder():
-    return docs_script("data_folder")
-
-
 def write_lines(path, lines):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="latin-1" if "\xf0" in lines[0] else "utf-8")
 
 
 @pytest.fixture(scope="module")
-def senteval(builder, tmp_path_factory):
+def senteval(tmp_path_factory):
     """SentEval's folders, each file with as many rows as the published set has."""
     root = tmp_path_factory.mktemp("senteval")
     folder = root / "downstream"
@@ -139,7 +130,7 @@ def rows_of(path):
     return [line.split("\t") for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
 
 
-def test_sentevals_folders_become_files_that_evaluations_read_if_they_are_complete(builder, senteval, tmp_path):
+def test_sentevals_folders_become_files_that_evaluations_read_if_they_are_complete(senteval, tmp_path):
     builder.main([str(tmp_path), f"--senteval={senteval}"])
     sts12 = read_pairs(tmp_path / "sts" / "sts12.test.tsv.gz")
     assert len(sts12.scores) == 3108 and (sts12.first[0], sts12.second[0]) == ("a 1", "b 1")
@@ -156,7 +147,7 @@ def test_sentevals_folders_become_files_that_evaluations_read_if_they_are_comple
     assert not (tmp_path / "short" / "sts" / "stsb.dev.tsv.gz").exists()
 
 
-def test_sets_of_the_hub_become_files(builder, tmp_path, monkeypatch):
+def test_sets_of_the_hub_become_files(tmp_path, monkeypatch):
     columns = {
         "mteb/sts17-crosslingual-sts": {"sentence1": "a", "sentence2": "b", "score": 4.0},
         "nyu-mll/glue": {"question": "a", "sentence": "b"},

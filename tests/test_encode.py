@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,10 +41,6 @@ def blocks_of_two(monkeypatch):
         monkeypatch.setattr(module, "BLOCK_ROWS", 2)
 
 
-def vectors_of(path: Path) -> np.ndarray:
-    return np.load(path) if path.suffix == ".npy" else np.stack(parquet.read_table(path)["embedding"].to_pylist())
-
-
 def test_every_line_has_its_row_also_an_empty_one(model, text, tmp_path, capsys, blocks_of_two):
     encode.main([f"--model={model}", f"--text={text}", f"--output={tmp_path}/out/v.npy", "--no_show_progress_bar"])
     said = capsys.readouterr().out
@@ -71,7 +66,7 @@ def test_a_table_holds_the_same_vectors_beside_their_sentences(model, text, tmp_
     table = parquet.read_table(output)
     assert table["text"].to_pylist() == SENTENCES
     assert str(table.schema.field("embedding").type).endswith("float>[16]")
-    np.testing.assert_array_equal(vectors_of(output), encode.encode(model, text))
+    np.testing.assert_array_equal(table["embedding"].to_pylist(), encode.encode(model, text))
 
 
 def test_no_input_no_file_of_others_and_no_vectors_of_other_inputs_are_replaced(model, text, tmp_path):

@@ -24,18 +24,6 @@ from encoder_cases import jitted_embed, unit, with_pooling
 TOLERANCE = 1e-5  # float32 sums in another order, on vectors of length 1
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bert")
-    return cases.write_encoder(folder, "bert"), folder
-
-
-def sentences(model, tokens):
-    """Vectors of unit length."""
-    definition = dataclasses.replace(model.definition, normalize=True)
-    return np.asarray(jitted_embed(definition, model.params, tokens)).reshape(tokens.first.size, -1)
-
-
 jitted_states = jax.jit(cases.hidden_states, static_argnums=0)
 
 
@@ -183,9 +171,8 @@ PLAIN_POOLINGS = {
 }
 
 
-def test_poolings_equal_plain_torch(bert):
-    theirs, folder = bert
-    ours = load_model(str(folder), pooling="mean")
+def test_poolings_equal_plain_torch(tmp_path):
+    theirs, ours = cases.write_encoder(tmp_path, "bert"), load_model(str(tmp_path), pooling="mean")
     sequences = cases.random_sequences(6)
     expected = [cases.torch_states(theirs, sequence) for sequence in sequences]
 
@@ -199,17 +186,6 @@ def test_poolings_equal_plain_torch(bert):
             other = unit(np.stack([PLAIN_POOLINGS[name](states).numpy() for states in expected]))
             assert with_pooling(ours.definition, name).embedding_width == other.shape[-1]
             assert np.abs(unit(np.asarray(vectors).reshape(6, -1)) - other).max() <= TOLERANCE, name
-
-
-@pytest.mark.parametrize("family", ["bert", "mpnet"])
-def test_pooler_output_equals_transformers(tmp_path, family):
-    theirs = cases.write_encoder(tmp_path, family)
-    ours = load_model(str(tmp_path), pooling="pooler")
-    sequences = cases.random_sequences(4)
-    with torch.no_grad():
-        outputs = [theirs(input_ids=torch.as_tensor(s)[None]).pooler_output[0].numpy() for s in sequences]
-    got = sentences(ours, cases.packed(sequences, groups=2, rows=3))
-    assert np.abs(got - unit(np.stack(outputs))).max() <= TOLERANCE
 
 
 TEXTS = ["A man is eating food.", "", "Zwei Hunde spielen im Schnee — 雪!", "word " * 400, " Spaces \t, CAPITALS "]

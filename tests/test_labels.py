@@ -21,11 +21,10 @@ from tiny_models import tiny_model
 from tiny_text import COLUMNS, made_up, write_pairs
 
 
-def store_of_pairs(folder, pairs, tokenizer, max_length):
+def store_of_pairs(folder, pairs, tokenizer, max_length, *, dedupe=False):
     path = write_pairs(folder / "pairs.tsv", pairs)
-    return build_store(
-        [str(path)], tokenizer=tokenizer, max_length=max_length, cache_folder=folder / "cache", columns=COLUMNS
-    )
+    options = dict(max_length=max_length, cache_folder=folder / "cache", columns=COLUMNS, dedupe=dedupe)
+    return build_store([str(path)], tokenizer=tokenizer, **options)
 
 
 @pytest.mark.parametrize("view", ["pair", "pair:reversed"])
@@ -70,9 +69,7 @@ def test_labels_are_the_mean_of_cosines_or_of_sigmoids(pairs, tmp_path):
 
 def test_scores_of_ones_own_stay_with_their_pairs(tmp_path):
     pairs = [("the cat", "the dog"), ("the dog", "the cat"), ("the cat", "rain"), ("rain", "the dog")]
-    path = write_pairs(tmp_path / "pairs.tsv", pairs)
-    options = dict(max_length=16, cache_folder=tmp_path / "cache", columns=COLUMNS, dedupe=True)
-    store = build_store([str(path)], tokenizer=tiny_model(tmp_path / "model").tokenizer, **options)
+    store = store_of_pairs(tmp_path, pairs, tiny_model(tmp_path / "model").tokenizer, 16, dedupe=True)
 
     def targets_of(scores):
         np.save(tmp_path / "scores.npy", scores)

@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
     """A model with prompts, pairs and a corpus."""
     folder = tmp_path_factory.mktemp("mine")
     save(tiny_model(folder / "tokenizer", scale=3.0), folder / "model")
-    write_pairs(folder / "pairs.tsv", PAIRS)
+    (folder / "pairs.tsv").write_text("\n".join(["text\tpositive", *("\t".join(pair) for pair in PAIRS)]) + "\n")
     (folder / "corpus.txt").write_text("\n".join(MORE) + "\n")
     return folder
 
@@ -47,11 +47,6 @@ def reference(folder):
 @pytest.fixture(autouse=True)
 def cache(monkeypatch, tmp_path):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
-
-
-def write_pairs(path, pairs):
-    path.write_text("\n".join(["text\tpositive", *("\t".join(pair) for pair in pairs)]) + "\n")
-    return path
 
 
 def arguments(folder, output, *more):

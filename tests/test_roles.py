@@ -96,17 +96,11 @@ def test_stored_targets_are_the_teachers_for_each_role_under_a_digest_of_roles_a
     assert len(list((tmp_path / "targets").iterdir())) == len(changes)
 
 
-@pytest.fixture(scope="module")
-def exported(folder):
-    """The export of a run whose student has other prompts than its teacher, and what the program said."""
+def test_the_export_has_the_students_prompts_and_sentence_transformers_reads_alike(folder):
     options = options_of(folder, student__query_prompt=INSTRUCTION)
-    arguments = [f"--config.{name}={value}" for name, value in options.items()]
-    out, _ = program.run("main", ["--config=configs/l2.py:tiny", *arguments, f"--workdir={folder / 'run'}"])
-    return folder / "run" / "export", out
-
-
-def test_the_export_has_the_students_prompts_and_sentence_transformers_reads_alike(exported):
-    export, out = exported
+    arguments = program.arguments_of("configs/l2.py:tiny", options)
+    out, _ = program.run("main", [*arguments, f"--workdir={folder / 'run'}"])
+    export = folder / "run" / "export"
     assert "teacher: the prompt of a query is 'the cat '" in out
     assert "student: the prompt of a document is 'rain. '" in out
     settings = json.loads((export / "config_sentence_transformers.json").read_text())

@@ -60,13 +60,6 @@ def test_anything_but_several_texts_is_one_clear_line(embedder, sentences, words
         embedder.encode(sentences)
 
 
-def test_one_string_has_one_vector(embedder):
-    several = embedder.encode(["the cat sleeps", "rain"])
-    alone = embedder.encode("the cat sleeps", batch_size=1)
-    assert alone.shape == (embedder.width,)
-    np.testing.assert_allclose(alone, several[0], atol=1e-6)
-
-
 def test_options_of_encode_mean_what_they_mean_in_sentence_transformers(tmp_path, embedder):
     texts = ["the cat sleeps", "rain"]
     save(embedder.model, tmp_path / "export")

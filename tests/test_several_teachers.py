@@ -1,9 +1,9 @@
 """Several teachers: joined vectors, two tokenizers; and the mean of checkpoints."""
 
+import dataclasses
 import json
 import shutil
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,47 +14,35 @@ from jaxdistill import config as configs
 from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.data.targets import joined
-from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
-from jaxdistill.encoders.sentence import init_params
 from jaxdistill.export import restored_student
 from jaxdistill.models.checkpoints.folder import save
-from jaxdistill.models.checkpoints.model import SentenceModel, load_model
+from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training import build as build_module
 from jaxdistill.training.workdir.checkpoint import Checkpoints
 from jaxdistill.training.workdir.folder import Workdir
 
+import encoder_cases as cases
 import program
 from program import write_teacher, write_text
-from tiny_text import byte_level
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
 
-WIDTHS = (16, 24)
+WIDTHS = (16, 32)
 SHARES = (0.75, 0.25)
 
 
 def write_byte_level_model(folder):
-    """A random BERT of another width that reads bytes."""
-    tokens, tokenizer = folder / "tokens of bytes", byte_level()
-    tokens.mkdir(parents=True)
-    tokenizer.save(str(tokens / "tokenizer.json"))
-    special = {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>", "unk_token": "</s>"}
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 60, **special}
-    (tokens / "tokenizer_config.json").write_text(json.dumps(config))
-    architecture = Architecture(
-        family="bert", vocab_size=tokenizer.get_vocab_size(), hidden_size=WIDTHS[1], layers=1, heads=2,
-        intermediate_size=32, max_positions=64, token_types=2, pad_id=1,
-    )  # fmt: skip
-    definition = EncoderDefinition(architecture=architecture, pooling=Pooling.parse("mean"), normalize=False)
-    params = {path: np.asarray(array) for path, array in init_params(definition, jax.random.key(3)).items()}
-    model = SentenceModel(
-        definition=definition, params={path: a * (8.0 if path.endswith("kernel") else 1.0) for path, a in params.items()},
-        tokenizer=tokenizer, max_length=60, prompts={"query": "the cat "}, default_prompt=None,
-        source="bytes", tokenizer_folder=tokens,
-    )  # fmt: skip
-    save(model, folder / "bytes", card="---\nlanguage: en\n---\n# bytes\n")
+    """A random encoder of another width that reads bytes, with a prompt for queries."""
+    (folder / "plain").mkdir()
+    cases.write_encoder(folder / "plain", "qwen2", num_hidden_layers=1)
+    model = load_model(str(folder / "plain"), pooling="mean")
+    save(
+        dataclasses.replace(model, prompts={"query": "the cat "}),
+        folder / "bytes",
+        card="---\nlanguage: en\n---\n# bytes\n",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +70,7 @@ def options_of(folder, **changed):
         "evals.pairs": "",
         "evals.best": "agreement/spearman",
         "evals.every": 2,
+        "optimizer.learning_rate": 0.01,
         "run.precision": "float32",
         "run.steps": 4,
         "run.log_every": 1,

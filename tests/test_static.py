@@ -103,30 +103,16 @@ def test_a_table_that_counts_unknown_tokens_is_exported_for_sentence_transformer
     np.testing.assert_allclose(Embedder(load_model(str(folder))).encode(TEXTS[:4]), theirs, atol=1e-6)
 
 
-def test_a_folder_saved_by_sentence_transformers_is_read(tmp_path):
+def test_a_table_reads_its_tokenizer_file_alone_with_its_length(tmp_path):
+    """As both packages do: the settings of tokenizer_config.json would lower-case, and a longer text is cut."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 
     tokenizer = tiny_tokenizer(tmp_path / "tokenizer")
-    theirs = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=6), Normalize()], device="cpu")
-    theirs.save(str(tmp_path / "saved"))
-    (tmp_path / "saved" / "README.md").write_text("---\nlanguage: en\n---\n")
-    ours = load_model(str(tmp_path / "saved"))
-    assert ours.languages == ("en",)
-    np.testing.assert_allclose(Embedder(ours).encode(TEXTS), theirs.encode(TEXTS), atol=1e-6)
-
-
-def test_a_table_reads_its_tokenizer_file_alone_with_its_length(tmp_path):
-    """As both packages do: the settings of tokenizer_config.json would lower-case, and a longer text is cut."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-
-    tokenizer = tiny_tokenizer(tmp_path / "tokenizer")
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=False)
     tokenizer.enable_truncation(8)
-    SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=6)], device="cpu").save(
-        str(tmp_path / "saved")
-    )
+    chain = [StaticEmbedding(tokenizer, embedding_dim=6), Normalize()]
+    SentenceTransformer(modules=chain, device="cpu").save(str(tmp_path / "saved"))
     settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
     (tmp_path / "saved" / "tokenizer_config.json").write_text(json.dumps(settings))
     texts = ["The Cat sleeps", "the cat sleeps " * 5]

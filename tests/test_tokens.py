@@ -62,13 +62,6 @@ def test_long_sentences_are_cut_counted_and_reported(tmp_path):
     assert "50.00% of sentences truncated at 6 tokens" in report and "left out" not in report
 
 
-def test_empty_sentences_are_left_out_and_counted(tmp_path):
-    store = store_of(tmp_path, ["", "the cat", "  \t", "\u3000", "the", ""])
-    assert list(store.texts()) == ["the cat", "the"]
-    assert store.input_row.tolist() == [1, 4] and store.input_rows == 6
-    assert "4 with an empty sentence" in "\n".join(store.report())
-
-
 def test_a_sentence_without_tokens_may_be_the_first_of_pairs(tmp_path):
     lines = ["text\tsecond", "\u200b\tcat", "the cat\train"]  # BERT's normaliser drops a zero-width space
     tokenizer = tiny_tokenizer(tmp_path / "tokenizer")
@@ -97,11 +90,11 @@ def test_a_query_keeps_all_its_different_negatives(tmp_path):
 
 def test_sentences_of_other_files_are_left_out_counted_and_in_the_digest(tmp_path):
     (tmp_path / "test.txt").write_text("A DOG\nthe cats\n")
-    lines = ["The cat", " a dog ", "a dog", "", "rain"]
+    lines = ["The cat", " a dog ", "a dog", "", "  \t", "\u3000", "rain"]
     plain = store_of(tmp_path, lines)
     store = store_of(tmp_path, lines, exclude=[str(tmp_path / "test.txt")])
-    assert list(store.texts()) == ["The cat", "rain"] and store.input_row.tolist() == [0, 4]
-    assert "left out: 1 with an empty sentence, 2 in data.exclude" in "\n".join(store.report())
+    assert list(store.texts()) == ["The cat", "rain"] and store.input_row.tolist() == [0, 6]
+    assert "left out: 3 with an empty sentence, 2 in data.exclude" in "\n".join(store.report())
     assert "data.exclude" not in "\n".join(plain.report())
     (tmp_path / "test.txt").write_text("rain\n")
     changed = store_of(tmp_path, lines, exclude=[str(tmp_path / "test.txt")])

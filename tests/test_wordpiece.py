@@ -35,13 +35,9 @@ def read(folder):
 
 @pytest.fixture
 def table(tmp_path):
-    return write_table(tmp_path)
-
-
-def write_table(folder):
     lines = [f"{row} {en}\t{row} {de}" for row in range(40) for en, de in zip(ENGLISH, GERMAN, strict=True)]
-    (folder / "pairs.tsv").write_text("\n".join(["en\tde", *lines]) + "\n", encoding="utf-8")
-    return str(folder / "pairs.tsv")
+    (tmp_path / "pairs.tsv").write_text("\n".join(["en\tde", *lines]) + "\n", encoding="utf-8")
+    return str(tmp_path / "pairs.tsv")
 
 
 BOTH = {"text": "en", "translation": "de"}

@@ -48,7 +48,7 @@ def write_texts():
     """Files of text and tables, named after what is wrong with them."""
     lines = {
         "empty.txt": "", "blank.txt": "\n \n", "greek.txt": "η γάτα κοιμάται τώρα\n" * 40,
-        "letter.docx": "A cat.\n", "lfs.txt": "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+        "lfs.txt": "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
         "table.csv": "sentence,other\n" + "".join(f"a cat {n},a dog {n}\n" for n in range(40)),
         "headless.csv": "The cat sleeps in the sun.,It rains.\nA dog.,A bird sings.\n",
         "pairs.tsv": "score\tsentence1\tsentence2\n1\ta cat\ta dog\n0\ta cat\train\n",

@@ -1,7 +1,6 @@
 """Kills programs at random moments and compares what they come to with an undisturbed run, bit for bit.
 
   PYTHONPATH=tests:. python -m faults.kills --records=kills.jsonl              # some 300 signals; again: goes on from the records
-  PYTHONPATH=tests:. python -m faults.kills --short                            # one chain
 
 A chain is one command, started and killed up to three times at moments drawn over its undisturbed CPU time, and then run to its
 end. Of a run of two processes, one is killed, and the other must end by itself. Ends with status 1 if a result differs.
@@ -32,7 +31,7 @@ from jaxdistill.training.workdir.checkpoint import Checkpoints
 from jaxdistill.training.workdir.folder import Workdir
 
 import program
-from faults.scenes import SCENES, SHORT, Scene, training
+from faults.scenes import SCENES, Scene, training
 from tiny_text import made_up
 
 CHAINS = 9
@@ -143,11 +142,8 @@ def _started(
     if scene.processes > 1:
         joined = {"JAX_COORDINATOR_ADDRESS": program.free_address(), "JAX_NUM_PROCESSES": str(scene.processes)}
         places = [own | joined | {"JAX_PROCESS_ID": str(number)} for number in range(scene.processes)]
-    command = [sys.executable, "-m", f"jaxdistill.{module}", *map(str, arguments)]
     return [
-        subprocess.Popen(
-            command, cwd=program.ROOT, env=program.environment() | place, stdout=file, stderr=subprocess.STDOUT
-        )
+        program.start(module, arguments, variables=place, stdout=file, stderr=subprocess.STDOUT)
         for place, file in zip(places, said, strict=True)
     ]
 
@@ -213,13 +209,10 @@ def timeless(path: pathlib.Path) -> bytes:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--short", action="store_true", help="one chain, as in the tests")
-    parser.add_argument("--only", default="", help="scenes whose names have these words, such as 'two processes'")
     parser.add_argument("--records", type=pathlib.Path, help="a file with a line for each chain")
     given = parser.parse_args()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the programs would ignore it too
-    chains = [(scene, number) for number in range(CHAINS) for scene in SCENES if given.only in scene.name]
-    chains = [(SHORT, 0)] if given.short else chains
+    chains = [(scene, number) for number in range(CHAINS) for scene in SCENES]
     known = given.records.read_text().splitlines() if given.records and given.records.exists() else []
     records = list(map(json.loads, known))
     done = {(record["scene"], record["number"]) for record in records}

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import program
@@ -29,10 +30,6 @@ def training(shared: pathlib.Path, folder: pathlib.Path, **options: Any) -> Comm
     return "main", [*given, f"--workdir={folder / 'run'}"]
 
 
-def _stored(shared: pathlib.Path, folder: pathlib.Path) -> Command:
-    return training(shared, folder, teacher__kind="stored", run__steps=8)
-
-
 def _labels(shared: pathlib.Path, folder: pathlib.Path) -> Command:
     model, text = shared / "model", shared / "pairs.tsv"
     options = {
@@ -49,10 +46,6 @@ def _encode(shared: pathlib.Path, folder: pathlib.Path, *, form: str = "npy") ->
     return "encode", [f"--model={shared / 'model'}", *files, "--no_show_progress_bar"]
 
 
-def _parquet(shared: pathlib.Path, folder: pathlib.Path) -> Command:
-    return _encode(shared, folder, form="parquet")
-
-
 def _sweep(shared: pathlib.Path, folder: pathlib.Path) -> Command:
     given = program.tiny_arguments(shared, data__cache_folder=folder / "cache", evals__every=4, run__steps=8)
     return "sweep", [*given, "--seeds=1,2", f"--workdir={folder / 'run'}"]
@@ -67,6 +60,8 @@ def _export(shared: pathlib.Path, folder: pathlib.Path) -> Command:
     return "export", [f"--workdir={shared / 'run'}", "--step=16", f"--out={folder / 'out'}"]
 
 
+_parquet = partial(_encode, form="parquet")
+_stored = partial(training, teacher__kind="stored", run__steps=8)
 TRAINED = (
     "run/export/model.safetensors",
     "run/metrics.jsonl",
