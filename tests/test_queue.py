@@ -1,4 +1,4 @@
-"""ConGen's queue and loss: against plain NumPy, in blocks of any size, and in the order in which keys are forgotten."""
+"""ConGen's queue and loss: against plain NumPy, by hand, in blocks of any size, and in the order in which keys are forgotten."""
 
 from functools import partial
 
@@ -109,6 +109,17 @@ def test_blocks_that_were_never_written_hold_no_keys(mesh):
     logits = np.asarray(queries[:, 0] @ rows.T, np.float64)
     np.testing.assert_allclose(lse[:, 0], np.log(np.exp(logits).sum(axis=1)), atol=1e-5)
     np.testing.assert_allclose(average[:, 0], softmax(logits) @ rows, atol=1e-5)
+
+
+def test_two_keys_by_hand():
+    """Teacher at (1, 0), student at (0, 1), keys are both: p = softmax(1, 0), q = softmax(0, 1) at temperature 1."""
+    objective = ConGen(alpha=1.0, queue_size=2, key_set="queue", student_temperature=1.0, teacher_temperature=1.0)
+    _, state = objective.init(jax.random.key(0), sizes(1, 2), np.float32([[9, 9], [0, 1]]))
+    student, teacher = Encoded(np.float32([[[0, 1]]])), Encoded(np.float32([[[1, 0]]]))
+    with jax.set_mesh(make_mesh(devices=jax.devices()[:1])):
+        losses, _, _ = jax.jit(objective)({}, state, student, teacher)
+    e = np.e
+    np.testing.assert_allclose(losses[0], -(e * np.log(1 / (1 + e)) + np.log(e / (1 + e))) / (1 + e), rtol=1e-6)
 
 
 @pytest.mark.parametrize("queue_size", [32, 29, 5])
