@@ -42,9 +42,10 @@ class Vectors(OwnFile, StoredVectors):
     def width(self, widths: Sequence[int]) -> int:
         return super().width([targets.open_own_vectors(self.file).shape[1]])
 
-    def vectors(self, inputs: TargetInputs, view: str) -> targets.Selected:
+    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         array = targets.checked_own_vectors(self.file, inputs.text.input_rows, inputs.text.input_row)
-        return targets.Selected(array, inputs.text.input_row)
+        target = self.whitened(targets.Selected(array, inputs.text.input_row))
+        return (target,) * len(inputs.objective.teacher_views)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -77,11 +77,12 @@ class StoredVectors(Teacher):
         """The vectors of a view of the text, one for each row, as they come."""
         raise NotImplementedError
 
+    def whitened(self, array: Float[np.ndarray, "rows _"] | targets.Selected | targets.Joined) -> targets.Stored:
+        """The vectors with `whiten` and `components` applied."""
+        return targets.Whitened(array, power=self.whiten, components=self.components) if self.transforms else array
+
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        arrays = [self.vectors(inputs, view) for view in inputs.objective.teacher_views]
-        if not self.transforms:
-            return tuple(arrays)
-        return tuple(targets.Whitened(array, power=self.whiten, components=self.components) for array in arrays)
+        return tuple(self.whitened(self.vectors(inputs, view)) for view in inputs.objective.teacher_views)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,11 +107,15 @@ class Stored(VectorModel, StoredVectors):
         weights = self.weights or (1.0,) * len(self.models)
         return tuple(weight / sum(weights) for weight in weights)
 
+    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
+        # All views are checked before the vectors of the first one are computed.
+        for embedder in inputs.embedders:
+            check_reads(inputs.data, embedder.model, inputs.objective.teacher_views, inputs.text)
+        return super().stored(inputs)
+
     def vectors(self, inputs: TargetInputs, view: str) -> Float[np.ndarray, "rows _"] | targets.Joined:
         folder, dtype = cache_folder(inputs.data.cache_folder) / "targets", np.dtype(inputs.compute_dtype).name
         text, arrays = inputs.text, []
-        for embedder in inputs.embedders:
-            check_reads(inputs.data, embedder.model, [view], text)
         for embedder in inputs.embedders:
             vectors = targets.cached_vectors(
                 folder,
