@@ -81,7 +81,7 @@ TASK_OF = {
 """Maps options that name sets to the tasks that read them, which are the default tasks if the option is given."""
 LISTS = ("tasks", "bitext", "entities", "retrieval", "text", "postprocess_text", "dims", "plugins")
 OUTSIDE = ("model", "batch_size", "out")
-"""Arguments that are not noted as given: the models are noted by name, the others do not change scores."""
+"""Arguments left out of the noted inputs: models are noted by name, and the others do not change scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -379,9 +379,11 @@ def _candidate(
     else:
         names = [spec] if Path(spec).exists() else spec.split("+")
         models = [load_model(name, max_length=max_length, pooling=inputs["pooling"], prompt=prompt) for name in names]
-    given = {role: text for role, text in prompts.items() if text}
+    role_prompts = {role: text for role, text in prompts.items() if text}
     dtype = dtype_of(inputs["precision"])
-    members = (Embedder(one.with_role_prompts(given), compute_dtype=dtype, batch_size=batch_size) for one in models)
+    members = (
+        Embedder(one.with_role_prompts(role_prompts), compute_dtype=dtype, batch_size=batch_size) for one in models
+    )
     return Candidate(spec=spec, members=tuple(members), whitened_on=tuple(inputs["postprocess_text"]))
 
 

@@ -55,7 +55,7 @@ while [ $# -gt 0 ]; do
     --help) usage && exit 0 ;;
     --) shift && break ;;
     -*) options+=("$1") ;;
-    *) fail "$1 is no option; give values as --OPTION=VALUE, and those of the training after --." ;;
+    *) fail "$1 is not an option; write --OPTION=VALUE, and the options of the training after --." ;;
   esac
   shift
 done

@@ -74,9 +74,9 @@ def error_line(error: BaseException) -> str:
     return f"{kind}: {line}" if isinstance(error, KeyError) else (line or kind).splitlines()[0]
 
 
-def first_few(items: Sequence[str], most: int = 4) -> str:
-    """The first `most` items of a list for an error message, and how many more there are."""
-    return "; ".join(items[:most]) + (f"; and {len(items) - most} more" if len(items) > most else "")
+def first_few(items: Sequence[str]) -> str:
+    """The first four items of a list for an error message, and how many more there are."""
+    return "; ".join(items[:4]) + (f"; and {len(items) - 4} more" if len(items) > 4 else "")
 
 
 @contextmanager

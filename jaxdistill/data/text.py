@@ -331,11 +331,9 @@ def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -
     if builder == "csv":
         separator = "," if suffix(path) == ".csv" else "\t"
         with foreign_errors(f"cannot read {path}"):
-            is_quoted = (
-                QUOTED[prefix(spec)]
-                if prefix(spec) in QUOTED
-                else separator == "," or _is_quoted(path, path.stat().st_mtime_ns)
-            )
+            is_quoted = QUOTED.get(prefix(spec))
+            if is_quoted is None:
+                is_quoted = separator == "," or _is_quoted(path, path.stat().st_mtime_ns)
             quoting: Any = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
             with _opened(path) as file:
                 header = next(csv.reader(file, delimiter=separator, quoting=quoting), [])

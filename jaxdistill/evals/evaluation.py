@@ -187,12 +187,17 @@ def opened(path: Path) -> IO[str]:
     return (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="\n")
 
 
+def table_suffix(path: Path) -> str:
+    """The suffix of a table, such as `.csv`, without `.gz`."""
+    return Path(path.name.removesuffix(".gz")).suffix.lower()
+
+
 def cells(path: Path) -> list[list[str]]:
     """All rows of a `.csv`, or of any other table as tab-separated cells, which are read as quoted if they look so; plain or `.gz`.
 
     Leaves out outer white space and blank rows; a header is a row.
     """
-    separator = "," if Path(path.name.removesuffix(".gz")).suffix.lower() == ".csv" else "\t"
+    separator = "," if table_suffix(path) == ".csv" else "\t"
     with foreign_errors(f"{path} is not a table in UTF-8"), opened(path) as file:
         is_quoted = separator == "," or looks_quoted(path)
         split = csv.reader(file, delimiter=separator, strict=True) if is_quoted else (line.split("\t") for line in file)
@@ -208,7 +213,7 @@ def read_table(path: str | Path, names: Sequence[str], *, needs_header: bool = T
       names: columns that the table must have, in lower case; the header's case does not matter.
       needs_header: False: a table whose first row lacks these names has no header, and exactly these columns.
     """
-    if Path(str(path).removesuffix(".gz")).suffix.lower() not in (".csv", ".tsv"):
+    if table_suffix(Path(path)) not in (".csv", ".tsv"):
         raise InputError(f"{path} must be a .tsv or .csv table, which may be compressed as .gz.")
     rows = cells(Path(path))
     header = [name.lower() for name in rows[0]] if rows else []

@@ -132,7 +132,7 @@ def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], fini
                 continue
             checked_setup(stage)
             check_inputs(stage)
-            check_columns(stage.data, specs)
+            check_columns(stage.data)
             dev_tasks(stage)
             agreement_pairs(stage)
 
@@ -153,17 +153,17 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
         with of_stage(number, stages):
             checked_setup(stage, mesh)
             check_inputs(stage, where)
-            check_columns(
-                stage.data, [spec for spec in split_specs(stage.data.text) if not (is_hub(spec) or is_remote(spec))]
-            )
+            check_columns(stage.data, local_only=True)
 
 
-def check_columns(data: Data, specs: Sequence[str]) -> None:
-    """Raises `InputError` if one of these sources of the text lacks a column; opens the first file of each."""
-    sources = split_specs(data.text)
+def check_columns(data: Data, *, local_only: bool = False) -> None:
+    """Raises `InputError` if a source of the text lacks a column; opens the first file of each, with `local_only` of those that are
+    neither on the hub nor in a bucket."""
+    specs = split_specs(data.text)
     for portion in text_portions(data):
-        if sources[portion.source] in specs:
-            next(tables(sources[portion.source], portion.columns, cache=data.cache_folder), None)
+        spec = specs[portion.source]
+        if not (local_only and (is_hub(spec) or is_remote(spec))):
+            next(tables(spec, portion.columns, cache=data.cache_folder), None)
 
 
 def run_training(

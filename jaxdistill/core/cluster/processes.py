@@ -54,9 +54,9 @@ class SharedError(InputError):
 def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
     """Joins the processes of the run, if there are several; enter it before using JAX's devices.
 
-    `facts` returns what must be the same in all processes, and is not called if there is only one, or if JAX's
-    distributed service already runs. Raises `InputError` if JAX does not
-    find the others, or, in every process, if the facts differ. If a process never joins, JAX aborts.
+    `facts` returns what must be the same in all processes, and is not called if there is only one, or if JAX's distributed service
+    already runs. Raises `InputError` if JAX does not find the others, or, in every process, if the facts differ. If a process never
+    joins, JAX aborts.
     """
     if jax.distributed.is_initialized() or not may_have_others():
         yield

@@ -321,8 +321,8 @@ def read_architecture(folder: Path) -> Architecture:
 def _transformer_params(
     definition: EncoderDefinition, folder: Path, *, frozen: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Reads the parameters of the transformer and of a cross-encoder's head, and, separately, those of a pooler that the definition
-    does not use."""
+    """Reads two sets of parameters: those of the model with its cross-encoder's head, and those of a pooler that the model does not
+    use."""
     tensors, shapes, source = read_checkpoint(folder), param_shapes(definition), str(folder)
     module, width = family(definition.architecture.family), definition.architecture.hidden_size
     names = tensor_names(module.NAMES, shapes)
