@@ -19,13 +19,11 @@ Deliberate differences from the code:
 
 import dataclasses
 import math
-from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
 
-from jaxdistill.core import Array, CountOrNone, Encoded, Objective, Params, Positive, Sizes, alias
+from jaxdistill.core import CountOrNone, Encoded, LossAux, Objective, Params, Positive, Sizes, alias
 from jaxdistill.core.ops.ring import Ring, push, softmax_over_ring
 from jaxdistill.core.ops.similarity import LearnedScale, scale, scale_params, unit
 
@@ -59,9 +57,7 @@ class CKD(Objective):
         ring = jnp.zeros((blocks, sizes.batch_size, sizes.width), sizes.precision)
         return scale_params(self.temperature, self.learned_scale), Ring(ring, jnp.int32(0))
 
-    def __call__(
-        self, params: Params, state: Ring, student: Encoded, teacher: Encoded
-    ) -> tuple[Float[Array, " b"], Ring, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Ring, student: Encoded, teacher: Encoded) -> LossAux:
         """Equation 5; the positive of a sentence is its own teacher vector."""
         student_vectors = unit(student.sentences[:, 0])
         teacher_vectors = unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))

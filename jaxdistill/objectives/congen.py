@@ -21,14 +21,13 @@ Deliberate differences from the code:
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import Array, Count, Encoded, Fraction, Objective, Params, Positive, Sizes
+from jaxdistill.core import Array, Count, Encoded, Fraction, LossAux, Objective, Params, Positive, Sizes
 from jaxdistill.core.ops.ring import Ring, push, softmax_over_ring
 from jaxdistill.core.ops.similarity import unit
 
@@ -96,9 +95,7 @@ class ConGen(Objective):
         ring = rows.reshape(blocks, sizes.batch_size, sizes.width).astype(sizes.precision)
         return {}, Ring(ring, jnp.int32(0))
 
-    def __call__(
-        self, params: Params, state: Ring, student: Encoded, teacher: Encoded
-    ) -> tuple[Float[Array, " b"], Ring, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Ring, student: Encoded, teacher: Encoded) -> LossAux:
         """Equation 2: cross-entropy between similarity distributions, averaged over the views by alpha."""
         student_vectors = unit(student.sentences)
         teacher_vectors = unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))

@@ -18,14 +18,13 @@ example is none of its candidates, see `repeated`. `gist` also hides negatives t
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Integer
 
-from jaxdistill.core import Array, Encoded, InputError, Objective, Params, Positive, Range, Sizes, alias
+from jaxdistill.core import Array, Encoded, InputError, LossAux, Objective, Params, Positive, Range, Sizes, alias
 from jaxdistill.core.ops.similarity import HIDDEN, LearnedScale, products, scale, scale_params, unit
 
 Direction = Literal["query_to_doc", "doc_to_query", "query_to_query", "doc_to_doc"]
@@ -64,9 +63,7 @@ class Contrastive(Objective):
         """The parameter of a learned scale."""
         return scale_params(self.temperature, self.learned_scale), ()
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: None
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: None) -> LossAux:
         """InfoNCE of each pair; `hidden` is the share of candidates that `repeated` hides."""
         vectors = unit(student.sentences)
         factor = scale(params, self.temperature, self.learned_scale)

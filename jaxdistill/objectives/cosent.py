@@ -11,14 +11,12 @@ pairs, so losses of different batch sizes are not comparable.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
 
-from jaxdistill.core import LABELS, SECOND, Array, Encoded, Objective, Params, Positive
+from jaxdistill.core import LABELS, SECOND, Encoded, LossAux, Objective, Params, Positive
 from jaxdistill.core.ops.similarity import HIDDEN, unit
 
 
@@ -33,9 +31,7 @@ class CoSENT(Objective):
     student_views = ("text", SECOND)
     teacher_views = (LABELS,)
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
         """The loss of the batch; of all i, j with label_i < label_j, `order` is the share with cos_i < cos_j."""
         labels = jax.lax.stop_gradient(teacher.sentences[:, 0, 0])
         vectors = unit(student.sentences)

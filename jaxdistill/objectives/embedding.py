@@ -16,14 +16,13 @@ distillation.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import Array, Encoded, InputError, NotNegative, Objective, Params
+from jaxdistill.core import Array, Encoded, InputError, LossAux, NotNegative, Objective, Params
 from jaxdistill.core.ops.similarity import spread_out, unit
 
 
@@ -66,9 +65,7 @@ class Embedding(Objective):
     def teacher_views(self) -> tuple[str, ...]:
         return (self.view, self.second_view) if self.third == "teacher" else (self.view,)
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
         """The mean of the terms, plus the weighted regulariser."""
         student_vectors, teacher_vectors = student.sentences, jax.lax.stop_gradient(teacher.sentences)
         if self.similarity:

@@ -21,14 +21,13 @@ ones, so that rounding decides when two rows of a batch share a positive.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import Array, Encoded, NotNegative, Objective, Params, Positive, Range, alias
+from jaxdistill.core import Array, Encoded, LossAux, NotNegative, Objective, Params, Positive, Range, alias
 from jaxdistill.core.ops.similarity import HIDDEN, products, unit, without_own
 
 TIE = 1e-5
@@ -55,9 +54,7 @@ class GIST(Objective):
 
     student_views = teacher_views = alias("views")
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
         """InfoNCE of each anchor; `hidden` is the share of candidates that the guide hides."""
         student_vectors = unit(student.sentences)
         guide_vectors = unit(jax.lax.stop_gradient(teacher.sentences))

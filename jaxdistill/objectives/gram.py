@@ -24,7 +24,7 @@ Deliberate differences from the code:
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import jax
@@ -34,7 +34,7 @@ import optax
 from jax.sharding import PartitionSpec
 from jaxtyping import Float
 
-from jaxdistill.core import BATCH_AXES, Array, Encoded, NotNegative, Objective, Params, Positive, Range, alias
+from jaxdistill.core import BATCH_AXES, Array, Encoded, LossAux, NotNegative, Objective, Params, Positive, Range, alias
 from jaxdistill.core.cluster.mesh import batch_devices
 from jaxdistill.core.ops.similarity import products, spread_out, unit, without_own
 
@@ -74,9 +74,7 @@ class Gram(Objective):
 
     student_views = teacher_views = alias("views")
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
         """Weighted sum of the terms. `triplet` and `spread` belong to the whole batch and are the same for all examples."""
         student_vectors, teacher_vectors = unit(student.sentences), unit(jax.lax.stop_gradient(teacher.sentences))
         examples, views, _ = student_vectors.shape

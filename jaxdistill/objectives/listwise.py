@@ -24,15 +24,13 @@ the batch, for which see GIST and SimCSE. The papers on `kl` use a cross-encoder
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Float
 
-from jaxdistill.core import LABELS, Array, Encoded, Objective, Params, Positive, Range, alias
+from jaxdistill.core import LABELS, Encoded, LossAux, Objective, Params, Positive, Range, alias
 from jaxdistill.core.ops.similarity import unit
 
 
@@ -67,9 +65,7 @@ class Listwise(Objective):
         """Whether cross-encoders label with logits; only dot products can differ as much."""
         return self.loss == "margin" and self.similarity == "dot"
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
         """The loss of each query; `order` is the share of candidates that student and teacher place on the same side of the
         positive."""
         candidates = len(self.views) - 1

@@ -16,14 +16,13 @@ github.com/caskcsg/sentemb (stage 2, whose temperature is learned). The MLP of S
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import Array, Encoded, InputError, Objective, Params, Positive, Sizes, TwoOrThree, alias
+from jaxdistill.core import Array, Encoded, InputError, LossAux, Objective, Params, Positive, Sizes, TwoOrThree, alias
 from jaxdistill.core.ops.similarity import LearnedScale, products, scale, scale_params, unit, without_own
 
 
@@ -57,9 +56,7 @@ class SimCSE(Objective):
         """The parameter of a learned scale."""
         return scale_params(self.temperature, self.learned_scale), ()
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: None
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: None) -> LossAux:
         """Equation 5 of SimCSE; without hard negatives it is equation 4."""
         vectors = unit(student.sentences)
         factor = scale(params, self.temperature, self.learned_scale)

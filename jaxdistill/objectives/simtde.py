@@ -15,7 +15,6 @@ table 2 for the comparisons and ablations. Its code is not public. Choices where
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
@@ -23,7 +22,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import Array, Encoded, Fraction, InputError, NotNegative, Objective, Params, Sizes, alias
+from jaxdistill.core import Array, Encoded, Fraction, InputError, LossAux, NotNegative, Objective, Params, Sizes, alias
 from jaxdistill.core.ops.similarity import unit
 
 
@@ -84,9 +83,7 @@ class SimTDE(Objective):
         }
         return matrices, ()
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
         """Equation 5, plus the weighted layer term; the token and layer terms are the batch's, equal for all examples."""
         teacher = jax.lax.stop_gradient(teacher)
         sentences = self.sentence_losses(student.sentences[:, 0], teacher.sentences[:, 0])

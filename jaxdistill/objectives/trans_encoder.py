@@ -13,14 +13,13 @@ pairs; in the code they are anywhere in the epoch.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import LABELS, SECOND, Array, Encoded, Objective, Params
+from jaxdistill.core import LABELS, SECOND, Array, Encoded, LossAux, Objective, Params
 from jaxdistill.core.ops.similarity import unit
 
 
@@ -47,9 +46,7 @@ class TransEncoder(Objective):
             return ("text", SECOND)
         return ("pair", "pair:reversed") if self.both_orders else ("pair",)
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
         """Equations 2 and 3, averaged over a pair's orders."""
         labels = jax.lax.stop_gradient(teacher.sentences[:, :, 0])
         metrics = {"label/negative": jnp.mean((labels < 0.0).astype(jnp.float32))}

@@ -17,7 +17,7 @@ states, and report NaN; a view that only they read is cut to one token.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import LABELS, Array, Encoded, InputError, Objective, Params, Positive, Sizes
+from jaxdistill.core import LABELS, Array, Encoded, InputError, LossAux, Objective, Params, Positive, Sizes
 from jaxdistill.core.plugins import KINDS
 
 
@@ -126,9 +126,7 @@ class Weighted(Objective):
             params |= {f"{term.name}/{path}": array for path, array in term_params.items()}
         return params, states
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded | None
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded | None) -> LossAux:
         """The weighted sum; metrics are the terms' own, as `NAME/METRIC`, and their unweighted losses, as `loss/NAME`."""
         total, states, metrics = jnp.float32(0.0), {}, {}
         for index, term in enumerate(self.terms):

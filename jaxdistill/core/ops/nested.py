@@ -11,14 +11,13 @@ With `truncated`, every width has its own state, such as a queue of that width; 
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import Array, Encoded, Objective, Params, Sizes, alias
+from jaxdistill.core import Array, Encoded, LossAux, Objective, Params, Sizes, alias
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,9 +63,7 @@ class Nested(Objective):
             _, states[str(dim)] = self.objective.init(width_key, sizes._replace(width=dim), cut_seeds)
         return params, states
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded | None
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded | None) -> LossAux:
         """Mean of the losses over the widths; the metrics are the full width's, plus each width's loss."""
         total, whole, metrics = self.objective(params, state["whole"], student, teacher)
         states = {"whole": whole}
