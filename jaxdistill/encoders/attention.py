@@ -90,7 +90,7 @@ class Attention(nnx.Module):
         seeds: Array | None,
         compute_dtype: DTypeLike,
     ) -> Float[Array, "g r l d"]:
-        query, key, value = self.query_key_value(x, inputs.rotation, compute_dtype)
+        query, key, value = self.projections(x, inputs.rotation, compute_dtype)
 
         def attend(query, key, value, bias, seeds):
             u = ""
@@ -120,9 +120,7 @@ class Attention(nnx.Module):
             output = output * head_scale[..., None]
         return self.output(output.reshape(*x.shape[:-1], -1).astype(x.dtype), compute_dtype)
 
-    def query_key_value(
-        self, x: Float[Array, "g r l d"], rotation, compute_dtype: DTypeLike
-    ) -> tuple[Array, Array, Array]:
+    def projections(self, x: Float[Array, "g r l d"], rotation, compute_dtype: DTypeLike) -> tuple[Array, Array, Array]:
         """Scaled queries, keys and values [g r l h f]; with grouped keys, queries [g r l h u f]: `u` per key head."""
         linears = (self.query, self.key, self.value)
         if self.sliced:
@@ -136,9 +134,8 @@ class Attention(nnx.Module):
             if biases:
                 joined = joined + expanded(self.concat_qkv(biases).astype(joined.dtype), joined)
             joined = joined.astype(x.dtype).reshape(*x.shape[:-1], self.head_blocks, -1)
-            query_width, key_width = (
-                heads // self.head_blocks * self.head_width for heads in (self.heads, self.key_heads)
-            )
+            query_width = self.heads // self.head_blocks * self.head_width
+            key_width = self.key_heads // self.head_blocks * self.head_width
             parts = jnp.split(joined, (query_width, query_width + key_width), axis=-1)
         query, key, value = (part.reshape(*x.shape[:-1], -1, self.head_width) for part in parts)
         if self.query_norm is not None and self.key_norm is not None:

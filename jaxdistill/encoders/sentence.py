@@ -102,7 +102,7 @@ def vectors_and_states(
 
 def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Tokens) -> Float[Array, "g n p"]:
     """Sentence vectors from the hidden states of all layers; for `pooler`, the first token, as for `cls`."""
-    x = combined(pooling, states)
+    x = combined_layers(pooling, states)
     g, r, l, width = x.shape
     flat = x.reshape(g, r * l, width)
     owner = tokens.owner.reshape(g, r * l)
@@ -122,7 +122,7 @@ def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Toke
     return total / (jnp.sqrt(weight_sum) if pooling.tokens == "mean_sqrt_len" else weight_sum)
 
 
-def combined(pooling: Pooling, states: list[Float[Array, "g r l d"]]) -> Float[Array, "g r l p"]:
+def combined_layers(pooling: Pooling, states: list[Float[Array, "g r l d"]]) -> Float[Array, "g r l p"]:
     """The hidden states of the layers that the pooling reads, averaged, concatenated or their maximum."""
     chosen = [states[index] for index in pooling.indices(len(states) - 1)]
     if len(chosen) == 1:
@@ -144,7 +144,7 @@ def embed_tokens(
     """
     encoder = as_module(definition, params)
     states = encoder.transformer(tokens, key=None, compute_dtype=compute_dtype, remat=False)
-    x = combined(definition.pooling, states)
+    x = combined_layers(definition.pooling, states)
     for module in encoder.dense:
         assert isinstance(module, Linear)  # a norm acts on sentences alone
         x = module(x, compute_dtype)
@@ -182,13 +182,14 @@ def word_embeddings(definition: EncoderDefinition, params: Params, compute_dtype
 
 def init_params(definition: EncoderDefinition, key: jax.Array) -> Params:
     """Random initial parameters: the transformer as in Hugging Face, dense layers as in torch."""
-    encoder = SentenceEncoder(definition, rngs=nnx.Rngs(params=key))
-    return {path_string(path): variable[...] for path, variable in nnx.to_flat_state(nnx.split(encoder)[1])}
+    _, state = nnx.split(SentenceEncoder(definition, rngs=nnx.Rngs(params=key)))
+    return {path_string(path): variable[...] for path, variable in nnx.to_flat_state(state)}
 
 
 def param_shapes(definition: EncoderDefinition) -> dict[str, tuple[int, ...]]:
     """Maps every parameter's path to its shape."""
-    return {path_string(path): shape for path, shape in _structure(definition)[1]}
+    _, shapes = _structure(definition)
+    return {path_string(path): shape for path, shape in shapes}
 
 
 def with_stacks(
