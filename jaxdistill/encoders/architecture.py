@@ -177,7 +177,7 @@ class Architecture:
 
 TOKEN_POOLINGS = ("cls", "pooler", "mean", "max", "last", "weightedmean", "mean_sqrt_len")
 MEANS = ("cls", "mean", "last", "weightedmean")
-"""Token poolings whose weights sum to 1, so that a linear layer gives the same result before or after them."""
+"""Token poolings that are weighted means of tokens, so that a linear layer gives the same result before and after them."""
 LAYER_CHOICES = ("last", "second_to_last", "first_last", "last2", "last4", "all")
 COMBINATIONS = ("mean", "max", "concat")
 POOLING_HELP = (
