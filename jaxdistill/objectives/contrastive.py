@@ -9,7 +9,7 @@ positives p and, optionally, hard negatives; the documents are all positives and
     loss_i = log(sum of exp(cosine / temperature) over the candidates) - cosine(q_i, p_i) / temperature
 
 Papers: van den Oord et al., Representation Learning with Contrastive Predictive Coding, 2018 (arXiv 1807.03748); Günther et al.,
-Jina Embeddings 2, 2023 (arXiv 2310.19923), section 4, for the first two directions; Li et al., GTE, 2023 (arXiv 2308.03281), for
+Jina Embeddings 2, 2023 (arXiv 2310.19923), section 5, for the first two directions; Li et al., GTE, 2023 (arXiv 2308.03281), for
 all four.
 Code consulted: sentence-transformers' `MultipleNegativesRankingLoss`, whose names of options these are.
 
