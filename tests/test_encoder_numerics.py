@@ -83,7 +83,7 @@ def test_long_rows_attend_in_blocks_and_give_the_same(small, monkeypatch, window
     params = init_params(definition, jax.random.key(0))
     tokens = cases.packed(cases.random_sequences(6, longest=40), groups=1, rows=4, length=60)
     monkeypatch.setattr(attention, "MAX_WHOLE_ROW", 59)
-    monkeypatch.setattr(attention, "BLOCK", 16)
+    monkeypatch.setattr(attention, "BLOCK_QUERIES", 16)
 
     def value(params):
         vectors = embed(definition, params, tokens)

@@ -309,7 +309,7 @@ def test_equal_texts_are_no_negatives_of_each_other():
 
 
 def test_directions_without_a_positive_have_no_softmax_of_their_own():
-    with pytest.raises(InputError, match="no other than doc_to_query"):
+    with pytest.raises(InputError, match="takes only query_to_doc"):
         Contrastive(directions=EVERY_DIRECTION, partition_mode="per_direction")
 
 

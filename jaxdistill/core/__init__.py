@@ -220,6 +220,10 @@ def alias(path: str) -> Any:
     return property(attrgetter(path))
 
 
+LossAux = tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]
+"""A loss and its auxiliary outputs: one loss per example, the objective's next state, and scalars to log by name."""
+
+
 class Objective:
     """Base class of training objectives: a frozen dataclass of options, arrays in and arrays out. Everything but `student_views` and the
     call has a default."""
@@ -262,9 +266,7 @@ class Objective:
         """
         return {}, ()
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded | None
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded | None) -> LossAux:
         """Per-example loss, the next state, and scalars to log. No gradient flows into the teacher.
 
         A loss that must know the devices finds their mesh by `jax.sharding.get_abstract_mesh()`.

@@ -9,23 +9,24 @@ from jaxdistill.core import InputError, alias
 SHORTEST = 3
 """Smallest allowed maximum length: one token between the special ones."""
 NOT_IN_IDENTITY = ("drophead", "drops", "reads_pairs")
-"""Fields that `identity` leaves out: they change no vector outside training, or digests add them (`reads_pairs`)."""
+"""Fields that `identity` leaves out: the first two matter in training only, and digests add `reads_pairs` themselves."""
 
 
 def identity(part: Any) -> str:
-    """The cache key of a definition or a part of one: if identities and weights are equal, vectors are equal.
+    """The cache key of an `EncoderDefinition` or a field of one: equal identities and weights give equal vectors.
 
-    Lists fields that differ from their defaults, so that adding one invalidates no cached targets.
+    Lists only fields that differ from their defaults, so that a new field invalidates no cached targets.
     """
     if isinstance(part, tuple):
         return f"({', '.join(map(identity, part))})"
     if not dataclasses.is_dataclass(part):
         return repr(part)
-    fields = [
-        (field, getattr(part, field.name)) for field in dataclasses.fields(part) if field.name not in NOT_IN_IDENTITY
-    ]
-    shown = (f"{field.name}={identity(value)}" for field, value in fields if value != field.default)
-    return f"{type(part).__name__}({', '.join(shown)})"
+    entries = []
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        if field.name not in NOT_IN_IDENTITY and value != field.default:
+            entries.append(f"{field.name}={identity(value)}")
+    return f"{type(part).__name__}({', '.join(entries)})"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,9 +40,9 @@ class LayerKind:
     divisor: float = 1.0
     """Divides the rotary frequencies (linear scaling for longer texts)."""
     kept_below: float = 0.0
-    """Frequencies of shorter wavelengths, in tokens, are not divided (Llama 3)."""
+    """A wavelength in tokens; frequencies of shorter ones are not divided (Llama 3)."""
     divided_above: float = 0.0
-    """Frequencies of longer wavelengths are divided; between the two, the divided and undivided ones are blended."""
+    """A wavelength in tokens; frequencies of longer ones are divided. Between the two, both are blended. 0: all are divided."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,7 +133,7 @@ class Architecture:
 
     @property
     def is_static(self) -> bool:
-        """Whether it is a table of token vectors without layers (`checkpoints/static.py`)."""
+        """Whether it is a table of token vectors without layers (`models/checkpoints/static.py`)."""
         return self.family == "static"
 
     @property
@@ -151,32 +152,32 @@ class Architecture:
         return self.key_heads or self.heads
 
     def kind(self, layer: int) -> LayerKind:
-        """The properties of one layer."""
+        """The properties of a layer, counted from 0."""
         return self.kinds[layer] if self.kinds else LayerKind()
 
     @property
     def repeated_layers(self) -> tuple[int, int]:
-        """(start, period): from layer `start` to the last, every layer is built like the one `period` layers before it, and
-        there are at least two periods. (`layers`, 0) if no layers repeat."""
-        built = [(self.kind(layer), self.first_norm or layer > 0) for layer in range(self.layers)]
+        """(start, period): the layers from `start` on are whole periods, at least two, and the layers of a period are built
+        like those of the period before. (`layers`, 0) if no layers repeat."""
+        structure = [(self.kind(layer), self.first_norm or layer > 0) for layer in range(self.layers)]
         repeats = [
             (start, period)
             for start in range(self.layers)
             for period in range(1, (self.layers - start) // 2 + 1)
-            if (self.layers - start) % period == 0 and built[start + period :] == built[start:-period]
+            if (self.layers - start) % period == 0 and structure[start + period :] == structure[start:-period]
         ]
-        return min(repeats, key=sum, default=(self.layers, 0))  # compiles the fewest layers: `start`, and one period
+        # `start` layers and one period are compiled: as few as possible.
+        return min(repeats, key=sum, default=(self.layers, 0))
 
     def with_layers(self, chosen: Sequence[int]) -> "Architecture":
         """A copy with only the layers of these indices, which may repeat."""
-        return dataclasses.replace(
-            self, layers=len(chosen), kinds=tuple(self.kinds[layer] for layer in chosen) if self.kinds else ()
-        )
+        kinds = tuple(self.kinds[layer] for layer in chosen) if self.kinds else ()
+        return dataclasses.replace(self, layers=len(chosen), kinds=kinds)
 
 
 TOKEN_POOLINGS = ("cls", "pooler", "mean", "max", "last", "weightedmean", "mean_sqrt_len")
 MEANS = ("cls", "mean", "last", "weightedmean")
-"""Token poolings whose weights sum to 1, so that a linear layer gives the same result before or after them."""
+"""Token poolings that are weighted means of tokens, so that a linear layer gives the same result before and after them."""
 LAYER_CHOICES = ("last", "second_to_last", "first_last", "last2", "last4", "all")
 COMBINATIONS = ("mean", "max", "concat")
 POOLING_HELP = (
@@ -198,7 +199,7 @@ class Pooling:
 
     def __post_init__(self):
         exists = self.tokens in TOKEN_POOLINGS and self.layers in LAYER_CHOICES and self.combine in COMBINATIONS
-        if not exists or (self.tokens == "pooler" and self.layers != "last"):
+        if not exists or (self.tokens == "pooler" and self.layers != "last"):  # the pooler reads the last layer
             raise InputError(f"pooling {self} does not exist; choose from {POOLING_HELP}.")
 
     @classmethod
@@ -207,8 +208,10 @@ class Pooling:
         return cls(**dict(zip(("tokens", "layers", "combine"), text.split(":", 2), strict=False)))
 
     def __str__(self) -> str:
-        if self.layers in ("last", "second_to_last"):
-            return self.tokens if self.layers == "last" else f"{self.tokens}:{self.layers}"
+        if self.layers == "last":
+            return self.tokens
+        if self.layers == "second_to_last":
+            return f"{self.tokens}:{self.layers}"
         return f"{self.tokens}:{self.layers}:{self.combine}"
 
     @property
@@ -218,7 +221,7 @@ class Pooling:
 
     @property
     def in_sentence_transformers(self) -> bool:
-        """Whether sentence-transformers has modules for it: those for the last layer, or a mean of layers."""
+        """Whether sentence-transformers has modules for it: it pools the last layer or a mean of layers."""
         return self.layers == "last" or self.averages_layers
 
     def indices(self, layers: int) -> tuple[int, ...]:
@@ -258,10 +261,7 @@ class SentenceNorm:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderDefinition:
-    """A sentence encoder: body, pooling, dense layers, and whether its vectors are scaled to unit length.
-
-    A cross-encoder reads pairs of sentences and returns one logit.
-    """
+    """A sentence encoder: body, pooling, dense layers, and whether its vectors are scaled to unit length."""
 
     architecture: Architecture
     pooling: Pooling
@@ -271,24 +271,27 @@ class EncoderDefinition:
     similarity: str = "cosine"
     """How its vectors are compared: `cosine`, or `dot` if their lengths count; `cosine` if `normalize` is set."""
     reads_pairs: bool = False
+    """Whether it is a cross-encoder, which reads a pair of sentences and returns one logit."""
 
     def __post_init__(self):
         if self.normalize:
             object.__setattr__(self, "similarity", "cosine")
-        body, least = self.architecture, {"second_to_last": 1, "last4": 3}.get(self.pooling.layers, 0)
-        if body.layers < least or (self.pooling.tokens == "pooler" and not body.pooler):
-            has = f"{body.layers} layers and {'a' if body.pooler else 'no'} pooler"
+        body = self.architecture
+        min_layers = {"second_to_last": 1, "last4": 3}.get(self.pooling.layers, 0)
+        if body.layers < min_layers or (self.pooling.tokens == "pooler" and not body.pooler):
+            pooler = "a pooler" if body.pooler else "no pooler"
             raise InputError(
-                f"pooling {self.pooling} does not fit this {body.family} encoder, which has {has}; use mean or cls."
+                f"pooling {self.pooling} does not fit this {body.family} encoder, which has {body.layers} layers and {pooler}; "
+                "use mean or cls."
             )
 
     @property
     def dense_on_tokens(self) -> bool:
         """Whether applying its dense layers to tokens, before pooling, gives the same vectors: they are linear, and pooling
         takes one token or a mean."""
-        linear = all(isinstance(part, Dense) and part.activation == "identity" for part in self.dense)
+        are_linear = all(isinstance(part, Dense) and part.activation == "identity" for part in self.dense)
         commutes = self.pooling.tokens in MEANS and self.pooling.in_sentence_transformers
-        return bool(self.dense) and linear and commutes and not self.reads_pairs
+        return bool(self.dense) and are_linear and commutes and not self.reads_pairs
 
     @property
     def embedding_width(self) -> int:

@@ -22,12 +22,11 @@ from jaxdistill.encoders.fused import fused, should_fuse
 from jaxdistill.encoders.layers import Linear, Norm, Table, contraction, dropout, expanded
 
 MAX_WHOLE_ROW = 512
-"""Longer rows are computed in blocks of queries, so that no array has the size row x row."""
-BLOCK = 256
-"""Queries per block."""
+"""Rows of more token slots are computed in blocks of queries, so that no array has the size row x row."""
+BLOCK_QUERIES = 256
 BUCKETS = 32
 """Number of buckets of relative positions; as in transformers, a table's further rows are not read."""
-FARTHEST = 128
+MAX_DISTANCE = 128
 """Distance in tokens from which on all relative positions share a bucket."""
 
 
@@ -36,20 +35,20 @@ class RowBlock(NamedTuple):
 
     owner: Integer[Array, "g pieces l"]
     bias: Float[Array, "g pieces #h l l"] | None
-    """Added to the scores: the mask, and MPNet's relative positions. None: the mask is computed block by block."""
+    """Added to the scores: the mask, and MPNet's relative positions. None: `attend_in_blocks` computes the mask."""
 
-    def of_rows(self, x: Float[Array, "g r _ ..."], start: int) -> Float[Array, "g pieces l ..."]:
-        """The block's part of `x`, an array over all rows; the block's first row is `start`."""
+    def cut_from(self, x: Float[Array, "g r _ ..."], first_row: int) -> Float[Array, "g pieces l ..."]:
+        """The block's part of `x`, an array over all rows."""
         groups, pieces, length = self.owner.shape
-        count = pieces * length // x.shape[2]
-        return x[:, start : start + count].reshape(groups, pieces, length, *x.shape[3:])
+        rows = pieces * length // x.shape[2]
+        return x[:, first_row : first_row + rows].reshape(groups, pieces, length, *x.shape[3:])
 
 
 class AttentionInputs(NamedTuple):
     """Inputs of attention besides hidden states, shared by all layers of one `LayerKind`."""
 
     row_blocks: tuple[RowBlock, ...]
-    """All rows, in their order."""
+    """Blocks that together hold all rows, in order."""
     rotation: tuple[Float[Array, "g r l f//2"], Float[Array, "g r l f//2"]] | None
     """Cosines and sines of half a head's width; None: no rotary positions."""
 
@@ -58,18 +57,24 @@ class Attention(nnx.Module):
     """Multi-head self-attention; `Layer` applies its norms. `sliced`: a loop over layers slices its weights."""
 
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs, normed: bool = True, sliced: bool = False):
-        queries, keys = a.heads * a.head_width, a.key_head_count * a.head_width
-        self.heads, self.key_heads, self.size = a.heads, a.key_head_count, a.head_width
+        self.heads = a.heads
+        self.key_heads = a.key_head_count
+        self.head_width = a.head_width
         # Grouped keys lie beside their queries and values, so that devices that each hold some heads
-        # (`run.sharding=tensor`) move no weights. Without groups this copy is left out: it costs a short sentence a tenth.
-        self.blocks = self.key_heads if self.key_heads != self.heads else 1
+        # (`run.sharding=tensor`) move no weights. One block without groups, because the copy costs a tenth of the time
+        # for a short sentence.
+        self.head_blocks = self.key_heads if self.key_heads != self.heads else 1
         self.scale = a.attention_scale or 1.0 / math.sqrt(a.head_width)
         self.sliced = sliced
-        self.rate, self.causal, self.relative = a.attention_dropout, a.causal, a.relative_buckets > 0
-        self.query = Linear(a.hidden_size, queries, rngs=rngs, bias=a.attention_bias)
-        self.key = Linear(a.hidden_size, keys, rngs=rngs, bias=a.attention_bias)
-        self.value = Linear(a.hidden_size, keys, rngs=rngs, bias=a.attention_bias)
-        self.output = Linear(queries, a.hidden_size, rngs=rngs, bias=a.attention_bias and a.attention_output_bias)
+        self.dropout_rate = a.attention_dropout
+        self.causal = a.causal
+        self.has_relative_bias = a.relative_buckets > 0
+        query_width = self.heads * self.head_width
+        key_width = self.key_heads * self.head_width
+        self.query = Linear(a.hidden_size, query_width, rngs=rngs, bias=a.attention_bias)
+        self.key = Linear(a.hidden_size, key_width, rngs=rngs, bias=a.attention_bias)
+        self.value = Linear(a.hidden_size, key_width, rngs=rngs, bias=a.attention_bias)
+        self.output = Linear(query_width, a.hidden_size, rngs=rngs, bias=a.attention_bias and a.attention_output_bias)
         self.query_norm = Norm(a.head_width, a.layer_norm_eps, a.norm) if a.query_key_norm else None
         self.key_norm = Norm(a.head_width, a.layer_norm_eps, a.norm) if a.query_key_norm else None
         self.norm = Norm(a.hidden_size, a.layer_norm_eps, a.norm) if normed else None
@@ -85,85 +90,86 @@ class Attention(nnx.Module):
         seeds: Array | None,
         compute_dtype: DTypeLike,
     ) -> Float[Array, "g r l d"]:
-        query, keys, value = self.projected(x, inputs.rotation, compute_dtype)
+        query, key, value = self.projections(x, inputs.rotation, compute_dtype)
 
-        def attend(query, keys, value, bias, seeds):
+        def attend(query, key, value, bias, seeds):
             u = ""
-            if query.ndim == keys.ndim + 1:  # grouped keys: axis `u` has the queries of one key head
+            if query.ndim == key.ndim + 1:  # grouped keys: axis `u` has the queries of one key head
                 u, bias = "u", bias[:, :, :, :, None]
-            scores = contraction(f"grqh{u}s,grkhs->grhq{u}k", query, keys, compute_dtype)
-            weights = dropout(jax.nn.softmax(scores + bias, axis=-1), self.rate, seeds, 0)
-            return contraction(f"grhq{u}k,grkhs->grqh{u}s", weights, value, compute_dtype)
+            scores = contraction(f"grqh{u}f,grkhf->grhq{u}k", query, key, compute_dtype)
+            weights = dropout(jax.nn.softmax(scores + bias, axis=-1), self.dropout_rate, seeds, 0)
+            return contraction(f"grhq{u}k,grkhf->grqh{u}f", weights, value, compute_dtype)
 
         # The TPU kernel has neither relative positions nor dropout.
-        fusible = not self.relative and (seeds is None or self.rate == 0.0)
-        pieces, start = [], 0
-        for number, block in enumerate(inputs.row_blocks):
-            parts = [block.of_rows(each, start) for each in (query, keys, value)]
-            # Seeds of row blocks are 2^16 apart, because `in_blocks` adds the number of a block of queries, which is smaller.
-            drawn = None if seeds is None else seeds + jnp.uint32(number << 16)
-            if fusible and should_fuse(block.owner.shape[-1], compute_dtype):
-                mixed = fused(*parts, block.owner, window=kind.window, causal=self.causal)
+        is_fusible = not self.has_relative_bias and (seeds is None or self.dropout_rate == 0.0)
+        outputs, first_row = [], 0
+        for index, block in enumerate(inputs.row_blocks):
+            qkv = [block.cut_from(array, first_row) for array in (query, key, value)]
+            # Seeds of row blocks are 2^16 apart, because `attend_in_blocks` adds the index of a block, which is smaller.
+            block_seeds = None if seeds is None else seeds + jnp.uint32(index << 16)
+            if is_fusible and should_fuse(block.owner.shape[-1], compute_dtype):
+                output = fused(*qkv, block.owner, window=kind.window, causal=self.causal)
             elif block.bias is None:
-                mixed = in_blocks(attend, *parts, block.owner, kind.window, causal=self.causal, seeds=drawn)
+                output = attend_in_blocks(attend, *qkv, block.owner, kind.window, causal=self.causal, seeds=block_seeds)
             else:
-                mixed = attend(*parts, block.bias, drawn)
-            pieces.append(mixed.reshape(x.shape[0], -1, x.shape[2], self.heads, self.size))
-            start += pieces[-1].shape[1]
-        mixed = pieces[0] if len(pieces) == 1 else jnp.concatenate(pieces, axis=1)
+                output = attend(*qkv, block.bias, block_seeds)
+            outputs.append(output.reshape(x.shape[0], -1, x.shape[2], self.heads, self.head_width))
+            first_row += outputs[-1].shape[1]
+        output = outputs[0] if len(outputs) == 1 else jnp.concatenate(outputs, axis=1)
         if head_scale is not None:
-            mixed = mixed * head_scale[..., None]
-        return self.output(mixed.reshape(*x.shape[:-1], -1).astype(x.dtype), compute_dtype)
+            output = output * head_scale[..., None]
+        return self.output(output.reshape(*x.shape[:-1], -1).astype(x.dtype), compute_dtype)
 
-    def projected(self, x: Float[Array, "g r l d"], rotation, compute_dtype: DTypeLike) -> tuple[Array, Array, Array]:
-        """Queries, keys and values [g r l h s]; with grouped keys, queries [g r l h u s]: `u` per key head."""
+    def projections(self, x: Float[Array, "g r l d"], rotation, compute_dtype: DTypeLike) -> tuple[Array, Array, Array]:
+        """Scaled queries, keys and values [g r l h f]; with grouped keys, queries [g r l h u f]: `u` per key head."""
         linears = (self.query, self.key, self.value)
         if self.sliced:
             # Joining slices would copy these weights in every round of the loop.
             parts = [linear(x, compute_dtype) for linear in linears]
         else:
-            # One product for the three: fewer and wider, and one gradient with respect to x instead of a sum of three.
+            # One wide product for the three, and one gradient with respect to x instead of a sum of three.
             kernel = self.concat_qkv([linear.kernel[...] for linear in linears])
             joined = product(x, kernel, compute_dtype=compute_dtype)
             biases = [linear.bias[...] for linear in linears if linear.bias is not None]
             if biases:
                 joined = joined + expanded(self.concat_qkv(biases).astype(joined.dtype), joined)
-            joined = joined.astype(x.dtype).reshape(*x.shape[:-1], self.blocks, -1)
-            queries, keys = (heads // self.blocks * self.size for heads in (self.heads, self.key_heads))
-            parts = jnp.split(joined, (queries, queries + keys), axis=-1)
-        query, keys, value = (part.reshape(*x.shape[:-1], -1, self.size) for part in parts)
+            joined = joined.astype(x.dtype).reshape(*x.shape[:-1], self.head_blocks, -1)
+            query_width = self.heads // self.head_blocks * self.head_width
+            key_width = self.key_heads // self.head_blocks * self.head_width
+            parts = jnp.split(joined, (query_width, query_width + key_width), axis=-1)
+        query, key, value = (part.reshape(*x.shape[:-1], -1, self.head_width) for part in parts)
         if self.query_norm is not None and self.key_norm is not None:
-            query, keys = self.query_norm(query), self.key_norm(keys)
+            query, key = self.query_norm(query), self.key_norm(key)
         if rotation is not None:
-            query, keys = rotated(query, *rotation), rotated(keys, *rotation)
+            query, key = rotated(query, *rotation), rotated(key, *rotation)
         # The scale goes on the queries, which are fewer than the scores.
         query = query.astype(jnp.float32) * self.scale
         if self.key_heads != self.heads:
-            query = query.reshape(*x.shape[:-1], self.key_heads, -1, self.size)
-        return query, keys, value
+            query = query.reshape(*x.shape[:-1], self.key_heads, -1, self.head_width)
+        return query, key, value
 
     def concat_qkv(self, arrays: Sequence[Float[Array, "... _"]]) -> Float[Array, "... qkv"]:
         """Concatenates weights of queries, keys and values within each block of heads."""
-        parts = [array.reshape(*array.shape[:-1], self.blocks, -1) for array in arrays]
+        parts = [array.reshape(*array.shape[:-1], self.head_blocks, -1) for array in arrays]
         return jnp.concatenate(parts, axis=-1).reshape(*arrays[0].shape[:-1], -1)
 
 
-def attention_inputs_of(
+def make_attention_inputs(
     tokens: Tokens, kind: LayerKind, *, head_width: int, causal: bool, relative_bias: Table | None
 ) -> AttentionInputs:
     """Masks, relative positions and rotations for layers of one kind."""
-    rotation = rotation_of(tokens.position, kind, head_width) if kind.theta else None
-    pieces = [tokens.owner]
+    rotation = rotary_angles(tokens.position, kind, head_width) if kind.theta else None
+    owners = [tokens.owner]
     if tokens.parts is not None:
         groups, divided, parts = tokens.parts.shape
         rows, length = tokens.owner.shape[1:]
-        pieces = [
+        owners = [
             tokens.owner[:, : rows - divided],
             tokens.owner[:, rows - divided :].reshape(groups, divided * parts, length // parts),
         ]
     row_blocks = tuple(
         RowBlock(owner, _bias(owner, kind.window, causal=causal, relative_bias=relative_bias))
-        for owner in pieces
+        for owner in owners
         if owner.shape[1]
     )
     return AttentionInputs(row_blocks, rotation)
@@ -181,84 +187,86 @@ def _bias(
     bias = mask_of(visible(owner, owner, slots, slots, window=window, causal=causal))
     if relative_bias is not None:
         # A sentence's tokens are adjacent, so distances between slots equal distances between positions.
-        distance = jnp.clip(jnp.expand_dims(slots, 0) - jnp.expand_dims(slots, 1), -FARTHEST, FARTHEST)
-        buckets = jnp.asarray(relative_buckets(np.arange(-FARTHEST, FARTHEST + 1)))[distance + FARTHEST]
+        distance = jnp.clip(jnp.expand_dims(slots, 0) - jnp.expand_dims(slots, 1), -MAX_DISTANCE, MAX_DISTANCE)
+        buckets = jnp.asarray(relative_buckets(np.arange(-MAX_DISTANCE, MAX_DISTANCE + 1)))[distance + MAX_DISTANCE]
         bias = bias + relative_bias(buckets).transpose(2, 0, 1)[None, None]
     return bias
 
 
 def visible(
-    owner: Integer[Array, "g r q"],
+    query_owner: Integer[Array, "g r q"],
     key_owner: Integer[Array, "g r k"],
-    slots: Integer[Array, " q"],
+    query_slots: Integer[Array, " q"],
     key_slots: Integer[Array, " k"],
     window: int,
     *,
     causal: bool,
 ) -> Bool[Array, "g r q k"]:
-    """Which keys each query attends to; a token always sees itself."""
-    seen = owner[:, :, :, None] == key_owner[:, :, None, :]
-    distance = jnp.expand_dims(key_slots, 0) - jnp.expand_dims(slots, 1)
+    """Which keys each query attends to, by their sentences and their slots in the row; a token always attends to itself."""
+    is_visible = query_owner[:, :, :, None] == key_owner[:, :, None, :]
+    distance = jnp.expand_dims(key_slots, 0) - jnp.expand_dims(query_slots, 1)
     if window:
-        seen = seen & (abs(distance) <= window)[None, None]
-    return seen & (distance <= 0)[None, None] if causal else seen
+        is_visible = is_visible & (abs(distance) <= window)[None, None]
+    return is_visible & (distance <= 0)[None, None] if causal else is_visible
 
 
-def mask_of(seen: Bool[Array, "g r q k"]) -> Float[Array, "g r 1 q k"]:
+def mask_of(is_visible: Bool[Array, "g r q k"]) -> Float[Array, "g r 1 q k"]:
     """0 where a query attends to a key, the smallest float32 elsewhere."""
     # Finite: the softmax of a row of -inf, as for a padding query, would be NaN.
-    return jnp.where(seen, 0.0, jnp.finfo(jnp.float32).min)[:, :, None]
+    return jnp.where(is_visible, 0.0, jnp.finfo(jnp.float32).min)[:, :, None]
 
 
-def in_blocks(attend, query, keys, value, owner, window: int, *, causal: bool, seeds) -> Float[Array, "g r l ..."]:
+def attend_in_blocks(
+    attend, query, key, value, owner, window: int, *, causal: bool, seeds
+) -> Float[Array, "g r l ..."]:
     """Calls `attend` on one block of queries at a time; with a window, reads only the keys around the block.
 
     The backward pass recomputes each block's scores.
     """
     length = owner.shape[-1]
-    count = -(-length // BLOCK)
-    span = min(length, BLOCK + 2 * window) if window else length
-    behind = count * BLOCK - length
-    padded_query = jnp.pad(query, ((0, 0), (0, 0), (0, behind)) + ((0, 0),) * (query.ndim - 3))
+    blocks = math.ceil(length / BLOCK_QUERIES)
+    span = min(length, BLOCK_QUERIES + 2 * window) if window else length
+    padding = (0, blocks * BLOCK_QUERIES - length)
+    padded_query = jnp.pad(query, ((0, 0), (0, 0), padding) + ((0, 0),) * (query.ndim - 3))
     # Slots that fill the last block belong to no sentence; their rows are cut off below.
-    padded_owner = jnp.pad(owner, ((0, 0), (0, 0), (0, behind)), constant_values=-1)
+    padded_owner = jnp.pad(owner, ((0, 0), (0, 0), padding), constant_values=-1)
 
     def part(x: Array, start: Array, size: int) -> Array:
         return jax.lax.dynamic_slice_in_dim(x, start, size, axis=2)
 
     @jax.checkpoint
-    def block(number: Array) -> Array:
-        start = number * BLOCK
+    def attend_block(index: Array) -> Array:
+        start = index * BLOCK_QUERIES
         # The span has a static size: at both ends it moves inwards, and `visible` masks keys outside the window.
         first_key = jnp.clip(start - window, 0, length - span) if window else jnp.zeros_like(start)
-        slots, key_slots = start + jnp.arange(BLOCK), first_key + jnp.arange(span)
-        owners = part(padded_owner, start, BLOCK), part(owner, first_key, span)
-        seen = visible(*owners, slots, key_slots, window=window, causal=causal)
+        query_slots, key_slots = start + jnp.arange(BLOCK_QUERIES), first_key + jnp.arange(span)
+        owners = part(padded_owner, start, BLOCK_QUERIES), part(owner, first_key, span)
+        mask = mask_of(visible(*owners, query_slots, key_slots, window=window, causal=causal))
         # Each block draws its own dropout.
-        drawn = None if seeds is None else seeds + number.astype(seeds.dtype)
+        block_seeds = None if seeds is None else seeds + index.astype(seeds.dtype)
         return attend(
-            part(padded_query, start, BLOCK), part(keys, first_key, span), part(value, first_key, span),
-            mask_of(seen), seeds=drawn,
+            part(padded_query, start, BLOCK_QUERIES), part(key, first_key, span), part(value, first_key, span),
+            mask, seeds=block_seeds,
         )  # fmt: skip
 
-    blocks = jax.lax.map(block, jnp.arange(count))
-    whole = jnp.moveaxis(blocks, 0, 2).reshape(*query.shape[:2], count * BLOCK, *query.shape[3:])
-    return whole[:, :, :length]
+    outputs = jax.lax.map(attend_block, jnp.arange(blocks))
+    joined = jnp.moveaxis(outputs, 0, 2).reshape(*query.shape[:2], blocks * BLOCK_QUERIES, *query.shape[3:])
+    return joined[:, :, :length]
 
 
-def rotation_of(
+def rotary_angles(
     position: Integer[Array, "g r l"], kind: LayerKind, head_width: int
 ) -> tuple[Float[Array, "g r l {head_width//2}"], Float[Array, "g r l {head_width//2}"]]:
-    """Cosines and sines of rotary positions.
+    """Cosines and sines of the angles of rotary positions.
 
     Source: Su et al., RoFormer, 2021, https://arxiv.org/abs/2104.09864; rotated pairs lie half a head apart.
     """
-    whole = kind.theta ** (-np.arange(0, head_width, 2) / head_width)
-    frequencies = whole / kind.divisor
+    undivided = kind.theta ** (-np.arange(0, head_width, 2) / head_width)
+    frequencies = undivided / kind.divisor
     if kind.divided_above:
         # Between the frequencies of the two wavelengths, the share that is not divided rises linearly from 0 to 1.
         borders = 2 * np.pi / np.array([kind.divided_above, kind.kept_below])
-        frequencies += np.interp(whole, borders, [0.0, 1.0]) * (whole - frequencies)
+        frequencies += np.interp(undivided, borders, [0.0, 1.0]) * (undivided - frequencies)
     angles = position[..., None].astype(jnp.float32) * frequencies.astype(np.float32)[None, None, None]
     return jnp.cos(angles), jnp.sin(angles)
 
@@ -273,13 +281,13 @@ def rotated(
 
 
 def relative_buckets(distance: np.ndarray) -> np.ndarray:
-    """T5's buckets of `key - query` distances: half for each direction, of which half are exact and half logarithmic.
+    """T5's buckets of `key - query` distances: half for each direction; of these, half are exact and half logarithmic.
 
     Source: Raffel et al., T5, JMLR 2020.
     """
     half = BUCKETS // 2
     exact = half // 2
     size = np.abs(distance)
-    logarithmic = np.log(np.maximum(size, 1).astype(np.float32) / exact) / math.log(FARTHEST / exact) * (half - exact)
-    far = np.minimum(exact + logarithmic.astype(np.int32), half - 1)
+    share = np.log(np.maximum(size, 1).astype(np.float32) / exact) / math.log(MAX_DISTANCE / exact)
+    far = np.minimum(exact + (share * (half - exact)).astype(np.int32), half - 1)
     return np.where(distance > 0, half, 0) + np.where(size < exact, size, far)

@@ -19,6 +19,7 @@ MIN_SLOTS = 256
 LANES = 128
 """The kernel's block sizes are multiples of this many tokens."""
 MAX_BLOCK = 4 * LANES
+"""Largest block size, in tokens."""
 
 
 def should_fuse(slots: int, compute_dtype: DTypeLike) -> bool:
@@ -43,37 +44,39 @@ def fused(
 ) -> Float[Array, "g r l heads f"]:
     """Softmax attention inside each sentence of a row.
 
-    The context's mesh splits `g` over the batch axes, and heads over the axis `model`, if its size divides them.
+    The context's mesh splits `g` over the batch axes, and heads over the axis `model`, if its size divides their number.
 
     Args:
       query: already scaled; with grouped keys, `each` query heads per key head.
-      owner: each token's sentence; padding has a number of its own.
+      owner: index of each token's sentence; -1 for padding.
       window: distance, in tokens on either side, up to which a token attends; 0: unlimited.
       interpret: run the kernel's operations one by one, on any device.
     """
     from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
 
     size = jax.sharding.get_abstract_mesh().shape["model"]
-    heads, shards = ("model", size) if keys.shape[3] % size == 0 else (None, 1)
+    head_axis, shards = ("model", size) if keys.shape[3] % size == 0 else (None, 1)
     query = query.reshape(*query.shape[:3], -1, query.shape[-1])
     padding = -query.shape[2] % LANES
     slots = query.shape[2] + padding
     kernel = _kernel(query.shape[3] // shards, slots, window, causal, interpret=interpret)
 
-    def of_device(query: Array, keys: Array, value: Array, owner: Array) -> Array:
+    def attend(query: Array, keys: Array, value: Array, owner: Array) -> Array:
         def head_major(x: Array) -> Array:
             x = jnp.pad(x, ((0, 0), (0, 0), (0, padding), (0, 0), (0, 0)))
             return x.reshape(-1, *x.shape[2:]).swapaxes(1, 2)
 
         # Added slots must not share a segment with anything, not even with the row's own padding (-1).
         rows = jnp.pad(owner, ((0, 0), (0, 0), (0, padding)), constant_values=-2).reshape(-1, slots)
-        mixed = jax.vmap(kernel)(*map(head_major, (query, keys, value)), SegmentIds(rows, rows))
-        token_major = mixed.swapaxes(1, 2)[:, : owner.shape[2]]
+        output = jax.vmap(kernel)(*map(head_major, (query, keys, value)), SegmentIds(rows, rows))
+        token_major = output.swapaxes(1, 2)[:, : owner.shape[2]]
         return token_major.reshape(*owner.shape, *token_major.shape[2:])
 
-    split, tokens = P(BATCH_AXES, None, None, heads), P(BATCH_AXES)
-    mapped = jax.shard_map(of_device, in_specs=(split, split, split, tokens), out_specs=split, check_vma=False)
-    return mapped(query.astype(value.dtype), keys.astype(value.dtype), value, owner)
+    by_head = P(BATCH_AXES, None, None, head_axis)
+    sharded = jax.shard_map(
+        attend, in_specs=(by_head, by_head, by_head, P(BATCH_AXES)), out_specs=by_head, check_vma=False
+    )
+    return sharded(query.astype(value.dtype), keys.astype(value.dtype), value, owner)
 
 
 @lru_cache(maxsize=64)
@@ -83,8 +86,9 @@ def _kernel(heads: int, slots: int, window: int, causal: bool, interpret: bool) 
 
     block = next(size for size in range(MAX_BLOCK, 0, -LANES) if slots % size == 0)
     mask: Any = splash.FullMask((slots, slots))
-    if window or causal:  # the second argument: tokens before and after; None: all
-        mask = splash.LocalMask((slots, slots), (window or None, 0 if causal else window), 0)
+    if window or causal:
+        before_and_after = (window or None, 0 if causal else window)  # numbers of tokens; None: all
+        mask = splash.LocalMask((slots, slots), before_and_after, 0)
     blocks = splash.BlockSizes(
         block_q=block, block_kv=block, block_q_dkv=block, block_kv_dkv=block, block_q_dq=block, block_kv_dq=block
     )

@@ -21,9 +21,11 @@ ACTIVATIONS = {
 FULL, SLIDING = "full_attention", "sliding_attention"
 """Hugging Face's types of layers: attention to the whole text, or within a window."""
 QUANTISED = {"quantization_config": (), "compression_config": ()}
-"""Keys of a checkpoint whose weights are integers or 8-bit floats, to be multiplied by scales."""
-ENCODER = {"position_embedding_type": ("absolute",)}
-ENCODER |= dict.fromkeys(("is_decoder", "add_cross_attention", "is_causal"), (False,))
+"""For `refuse_others`: keys of checkpoints whose weights are integers or 8-bit floats, to be multiplied by scales."""
+ENCODER = {
+    "position_embedding_type": ("absolute",), "is_decoder": (False,), "add_cross_attention": (False,),
+    "is_causal": (False,),
+}  # fmt: skip
 """Implemented values of keys by which encoders vary, or become decoders."""
 SIZES = {
     "vocab_size": "vocab_size", "hidden_size": "hidden_size", "layers": "num_hidden_layers",
@@ -57,7 +59,7 @@ def refuse_others(
     file: Path | str = "config.json",
     advice: str = "",
 ) -> None:
-    """Raises `InputError` if a key has a value that is not implemented, because ignoring it would change the result.
+    """Raises `InputError` if a key has a value that is not implemented; ignoring it would change the vectors.
 
     Args:
       readable: maps keys to their implemented values; null and an absent key always count as one of them.
@@ -66,9 +68,9 @@ def refuse_others(
     for key, values in readable.items():
         value = content.get(key)
         if value is not None and value not in values:
-            named = value.get("quant_method", value) if isinstance(value, dict) else value
-            only = ", ".join(map(json.dumps, values or (None,)))
-            raise InputError(f"{file} has {key}={json.dumps(named):.160}; only {only} can be read{advice}.")
+            shown = value.get("quant_method", value) if isinstance(value, dict) else value
+            allowed = ", ".join(map(json.dumps, values or (None,)))
+            raise InputError(f"{file} has {key}={json.dumps(shown):.160}; only {allowed} can be read{advice}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,31 +108,31 @@ def activation_name(name: str) -> str:
     return "gelu_new" if name == "gelu_tanh" else name
 
 
-def rotary(config: Settings, default: float, *, of: str = "", old: str = "rope_theta") -> LayerKind:
+def rotary(config: Settings, default_theta: float, *, layer_type: str = "", theta_key: str = "rope_theta") -> LayerKind:
     """A kind of layer with the config's rotary positions, and without a window.
 
     Args:
-      config: has `rope_parameters` (shared by all layers, or per type of layer), or the older `rope_theta` and
+      config: has `rope_parameters` (shared by all layers, or per type of layer), or the older keys `theta_key` and
         `rope_scaling`. As in transformers, a `rope_scaling` beside `rope_parameters` replaces shared parameters and
         merges into per-type ones.
-      default: base if the config has none; `old` is its older name.
-      of: type of the layers, if parameters are per type.
+      default_theta: base of a config that has none.
+      layer_type: type of the layers, if the family has parameters per type.
     """
     parameters: dict[str, Any] = config.get("rope_parameters") or {}
     scaling = config.get("rope_scaling") or {}
     is_shared = bool(parameters) and not parameters.keys() & {FULL, SLIDING}
-    if of and not is_shared:
-        parameters = (parameters.get(of) or {}) | scaling
+    if layer_type and not is_shared:
+        parameters = (parameters.get(layer_type) or {}) | scaling
     else:
         parameters = scaling or parameters
-    theta = parameters.get("rope_theta", config.get(old, default))
+    theta = parameters.get("rope_theta", config.get(theta_key, default_theta))
     rope_type = parameters.get("rope_type") or parameters.get("type") or "default"
     is_readable = rope_type in ("default", "linear", "llama3") and parameters.get("partial_rotary_factor", 1.0) == 1.0
-    if not is_readable or (of and is_shared):
-        how = f"for {FULL} and {SLIDING} each" if of else "for all layers"
+    if not is_readable or (layer_type and is_shared):
+        layers = f"for {FULL} and {SLIDING} each" if layer_type else "for all layers"
         raise InputError(
             f"config.json has rotary positions {rope_type!r} ({parameters!s:.160}); "
-            f"give default, linear or llama3 ones {how}."
+            f"give default, linear or llama3 ones {layers}."
         )
     divisor = 1.0 if rope_type == "default" else parameters["factor"]
     kind = LayerKind(theta=float(theta), divisor=float(divisor))
@@ -143,50 +145,60 @@ def rotary(config: Settings, default: float, *, of: str = "", old: str = "rope_t
 
 def rope_parameters(kind: LayerKind) -> dict[str, Any]:
     """The inverse of `rotary`: `rope_parameters` of a kind of layer."""
-    base = {"rope_theta": kind.theta}
     if kind.divided_above:
         trained = math.ceil(kind.divided_above)  # any length: the factors turn it into the two wavelengths again
-        factors = {"low_freq_factor": trained / kind.divided_above, "high_freq_factor": trained / kind.kept_below}
-        longer = {"factor": kind.divisor, "original_max_position_embeddings": trained}
-        return base | {"rope_type": "llama3"} | longer | factors
-    linear = {"rope_type": "linear", "factor": kind.divisor}
-    return base | ({"rope_type": "default"} if kind.divisor == 1.0 else linear)
+        return {
+            "rope_theta": kind.theta,
+            "rope_type": "llama3",
+            "factor": kind.divisor,
+            "original_max_position_embeddings": trained,
+            "low_freq_factor": trained / kind.divided_above,
+            "high_freq_factor": trained / kind.kept_below,
+        }
+    if kind.divisor != 1.0:
+        return {"rope_theta": kind.theta, "rope_type": "linear", "factor": kind.divisor}
+    return {"rope_theta": kind.theta, "rope_type": "default"}
 
 
 def sliding_window(architecture: Architecture) -> int | None:
     """The `sliding_window` of an architecture whose windows all have one width; None if no layer has a window."""
-    widest = max(kind.window for kind in architecture.kinds)
-    return widest + int(architecture.causal) if widest else None  # a causal window counts the token itself
+    window = max(kind.window for kind in architecture.kinds)
+    if not window:
+        return None
+    return window + 1 if architecture.causal else window  # a causal window counts the token itself
 
 
 def layer_types(config: Settings, default: Sequence[str]) -> list[str]:
-    """`full_attention` or `sliding_attention` for each layer."""
+    """`full_attention` or `sliding_attention` for each layer; `default` if the config has no `layer_types`."""
     types = config.get("layer_types") or list(default)
-    for kind in types:
-        refuse_others({"layer_types": kind}, {"layer_types": (FULL, SLIDING)})
+    for layer_type in types:
+        refuse_others({"layer_types": layer_type}, {"layer_types": (FULL, SLIDING)})
     return types
 
 
-def types_of(architecture: Architecture) -> list[str]:
+def written_layer_types(architecture: Architecture) -> list[str]:
     """The inverse of `layer_types`."""
     return [SLIDING if kind.window else FULL for kind in architecture.kinds]
 
 
-def with_windows(plain: Architecture, config: Settings, default: Sequence[str]) -> Architecture:
-    """`plain` with the config's window in layers of type `sliding_attention`; a config without types of layers has the `default` ones."""
+def with_windows(plain: Architecture, config: Settings, default_types: Sequence[str]) -> Architecture:
+    """`plain` with the config's window in layers of type `sliding_attention`."""
     width = config.get("sliding_window", 4096)
-    window = 0 if width is None else width - int(plain.causal)  # as in `sliding_window`
-    types = layer_types(config, default)
-    kinds = tuple(dataclasses.replace(plain.kind(0), window=window if kind == SLIDING else 0) for kind in types)
+    window = 0 if width is None else width - int(plain.causal)  # a causal window counts the token itself
+    types = layer_types(config, default_types)
+    kinds = tuple(dataclasses.replace(plain.kind(0), window=window if each == SLIDING else 0) for each in types)
     return dataclasses.replace(plain, kinds=kinds)
 
 
 def head_sizes(config: Settings) -> dict[str, int]:
     """`head_size` and `key_heads` of an architecture; 0 if they follow from its width and heads."""
-    width, heads = config["hidden_size"], config["num_attention_heads"]
-    head_dim = config.get("head_dim") or 0
-    keys = config.get("num_key_value_heads") or heads
-    return dict(head_size=0 if head_dim * heads == width else head_dim, key_heads=0 if keys == heads else keys)
+    heads = config["num_attention_heads"]
+    head_size = config.get("head_dim") or 0
+    key_heads = config.get("num_key_value_heads") or heads
+    return {
+        "head_size": 0 if head_size * heads == config["hidden_size"] else head_size,
+        "key_heads": 0 if key_heads == heads else key_heads,
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,11 +222,11 @@ def tensor_names(table: Mapping[str, str | Part], paths: Iterable[str]) -> dict[
     names: dict[str, str | Part] = {}
     for path in paths:
         layer, _, leaf = path.removeprefix("transformer/").rpartition("/")
-        number = layer.split("/")[1] if layer.startswith("layers/") else ""
-        name = table.get(layer.replace(f"layers/{number}", "layers/*"))
+        index = layer.split("/")[1] if layer.startswith("layers/") else ""
+        name = table.get(layer.replace(f"layers/{index}", "layers/*"))
         suffix = "bias" if leaf == "bias" else "weight"
         if isinstance(name, Part):
-            names[path] = dataclasses.replace(name, name=f"{name.name.replace('*', number)}.{suffix}")
+            names[path] = dataclasses.replace(name, name=f"{name.name.replace('*', index)}.{suffix}")
         elif name is not None:
-            names[path] = f"{name.replace('*', number)}.{suffix}"
+            names[path] = f"{name.replace('*', index)}.{suffix}"
     return names

@@ -38,18 +38,18 @@ ACTIVATION_FUNCTIONS = {
 
 
 def expanded(vector: Float[Array, " d"], like: Float[Array, "... d"]) -> Float[Array, "... d"]:
-    """`vector` with leading axes of length 1, as many as `like` has."""
+    """`vector` with leading axes of length 1 and as many axes as `like`."""
     return jnp.expand_dims(vector, tuple(range(like.ndim - vector.ndim)))
 
 
-def again_backward(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Makes the backward pass recompute `function`, elementwise float32 work on a bfloat16 array, instead of keeping
-    its float32 intermediates. Has no effect if the first argument is float32."""
+def recompute_in_backward(function: Callable[..., Array]) -> Callable[..., Array]:
+    """`jax.checkpoint` for elementwise float32 work on a bfloat16 array, whose float32 intermediates would take more memory
+    than the array. Has no effect if the first argument is float32."""
 
-    def either(x: Array, *others: Array | None) -> Array:
+    def apply(x: Array, *others: Array | None) -> Array:
         return (function if x.dtype == jnp.float32 else jax.checkpoint(function))(x, *others)
 
-    return either
+    return apply
 
 
 def uniform_as_torch(key: jax.Array, shape: tuple[int, ...], fan_in: int) -> Array:
@@ -59,21 +59,22 @@ def uniform_as_torch(key: jax.Array, shape: tuple[int, ...], fan_in: int) -> Arr
 
 
 class Linear(nnx.Module):
-    """`x @ kernel + bias` in the dtype of `x`; initialised as in Hugging Face's encoders, or as a plain torch layer."""
+    """`x @ kernel + bias` in the dtype of `x`; initialised as in Hugging Face's encoders, or with `torch_init` as in torch."""
 
-    def __init__(self, inputs: int, outputs: int, *, rngs: nnx.Rngs, bias: bool = True, torch_start: bool = False):
-        if torch_start:
+    def __init__(self, inputs: int, outputs: int, *, rngs: nnx.Rngs, bias: bool = True, torch_init: bool = False):
+        if torch_init:
             kernel = uniform_as_torch(rngs.params(), (inputs, outputs), inputs)
-            start = uniform_as_torch(rngs.params(), (outputs,), inputs)
+            initial_bias = uniform_as_torch(rngs.params(), (outputs,), inputs)
         else:
             kernel = INITIAL_DEVIATION * jax.random.normal(rngs.params(), (inputs, outputs), jnp.float32)
-            start = jnp.zeros((outputs,), jnp.float32)
+            initial_bias = jnp.zeros((outputs,), jnp.float32)
         self.kernel = nnx.Param(kernel)
-        self.bias = nnx.Param(start) if bias else None
+        self.bias = nnx.Param(initial_bias) if bias else None
 
     def __call__(self, x: Float[Array, "... i"], compute_dtype: DTypeLike) -> Float[Array, "... o"]:
         y = product(x, self.kernel[...], compute_dtype=compute_dtype)
-        y = y if self.bias is None else y + expanded(self.bias[...].astype(y.dtype), y)
+        if self.bias is not None:
+            y = y + expanded(self.bias[...].astype(y.dtype), y)
         return y.astype(x.dtype)
 
 
@@ -89,20 +90,22 @@ class Table(nnx.Module):
 
 
 class Norm(nnx.Module):
-    """LayerNorm or RMSNorm in float32, see `Architecture.norm`.
+    """LayerNorm or RMSNorm in float32; `kind` is an `Architecture.norm`.
 
     The variance takes two passes, which parity with torch at 1e-5 needs. Not `nnx.LayerNorm`, which multiplies 1/deviation
     by the scale first and so keeps one more activation-sized array.
     """
 
     def __init__(self, width: int, eps: float, kind: str = "layer"):
-        self.eps, self.centres, self.offset = eps, kind.startswith("layer"), 1.0 if kind == "rms_plus_one" else 0.0
+        self.eps = eps
+        self.subtracts_mean = kind.startswith("layer")
+        self.offset = 1.0 if kind == "rms_plus_one" else 0.0
         self.scale = nnx.Param(jnp.full((width,), 1.0 - self.offset, jnp.float32))
         self.bias = nnx.Param(jnp.zeros((width,), jnp.float32)) if kind == "layer" else None
 
     def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
         x = x.astype(jnp.float32)
-        if self.centres:
+        if self.subtracts_mean:
             x = x - jnp.mean(x, axis=-1, keepdims=True)
         x = x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + self.eps)
         scale = self.scale[...].astype(jnp.float32)
@@ -124,38 +127,35 @@ def dropout(
     """
     if seeds is None or rate == 0.0:
         return x
-    bits = hashed(x.shape, seeds[site])
+    bits = random_bits(x.shape, seeds[site])
     return jnp.where(bits >= jnp.uint32(round(rate * 2**32)), x / (1.0 - rate), 0.0)
 
 
 def drophead(
     rate: float, seed: Integer[Array, " 2"], owner: Integer[Array, "g r l"], *, sentences: int, heads: int
 ) -> Float[Array, "g r l h"]:
-    """The factor of each head's output at each token: 0 if its sentence drops the head, else at least 1.
+    """The factor of each head's output at each token: 0 for a dropped head, else heads / (kept heads).
 
-    All tokens of a sentence share a draw; kept heads are scaled by heads / (kept heads). A sentence that drops every
-    head gets zeros from attention, where DropHead's code would divide by 0. As in `dropout`, masks depend only on the
-    seed and on a sentence's index in the batch.
+    All tokens of a sentence share a draw. A sentence that drops every head gets zeros from attention, where DropHead's code
+    would divide by 0. As in `dropout`, masks depend only on the seed and on a sentence's index in the batch.
 
     Source: Zhou et al., Scheduled DropHead, Findings of EMNLP 2020; the code that Mirror-BERT uses,
     github.com/Kirill-Kravtsov/drophead-pytorch, which scales as above.
 
     Args:
       rate: probability that a head is dropped, in (0, 1).
-      seed: two random 32-bit numbers.
       owner: index of each token's sentence in its group; -1 for padding.
       sentences: number of sentences in a group.
-      heads: number of the layer's heads.
     """
     groups, rows, length = owner.shape
-    stays = hashed((groups, sentences, heads), seed) >= jnp.uint32(round(rate * 2**32))
-    count = jnp.sum(stays, axis=-1, keepdims=True, dtype=jnp.int32)
-    scale = jnp.where(stays, jnp.float32(heads) / jnp.maximum(count, 1).astype(jnp.float32), 0.0)
+    is_kept = random_bits((groups, sentences, heads), seed) >= jnp.uint32(round(rate * 2**32))
+    kept_count = jnp.sum(is_kept, axis=-1, keepdims=True, dtype=jnp.int32)
+    scale = jnp.where(is_kept, jnp.float32(heads) / jnp.maximum(kept_count, 1).astype(jnp.float32), 0.0)
     sentence = jnp.maximum(owner, 0).reshape(groups, rows * length, 1)
     return jnp.take_along_axis(scale, sentence, axis=1).reshape(groups, rows, length, heads)
 
 
-def hashed(shape: tuple[int, ...], seed: Integer[Array, " 2"]) -> Integer[Array, "..."]:
+def random_bits(shape: tuple[int, ...], seed: Integer[Array, " 2"]) -> Integer[Array, "..."]:
     """Pseudo-random 32-bit numbers: two rounds of an integer hash on each element's index.
 
     Good enough for dropout. `jax.random`'s threefry takes ten times as many operations: with it, a MiniLM step on a CPU takes a third
@@ -164,8 +164,8 @@ def hashed(shape: tuple[int, ...], seed: Integer[Array, " 2"]) -> Integer[Array,
     Source: the constants of Wellons' `lowbias32`, https://nullprogram.com/blog/2018/07/31/.
     """
     x = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
-    for part in range(2):
-        x = x ^ seed[part]
+    for half in range(2):
+        x = x ^ seed[half]
         x = (x ^ (x >> jnp.uint32(16))) * jnp.uint32(0x7FEB352D)
         x = (x ^ (x >> jnp.uint32(15))) * jnp.uint32(0x846CA68B)
         x = x ^ (x >> jnp.uint32(16))
@@ -187,16 +187,16 @@ def contraction(
 def _einsum(equation: str, a: Array, b: Array) -> Array:
     def on_cpu(a: Array, b: Array) -> Array:
         if has_bfloat16_units():
-            return _of_copies(equation, a, b)
+            return _einsum_of_copies(equation, a, b)
         return jnp.einsum(equation, a.astype(jnp.float32), b.astype(jnp.float32))
 
-    def elsewhere(a: Array, b: Array) -> Array:
+    def on_accelerator(a: Array, b: Array) -> Array:
         return jnp.einsum(equation, a, b, preferred_element_type=jnp.float32)
 
-    return jax.lax.platform_dependent(a, b, cpu=on_cpu, default=elsewhere)
+    return jax.lax.platform_dependent(a, b, cpu=on_cpu, default=on_accelerator)
 
 
-def _of_copies(equation: str, a: Array, b: Array) -> Array:
+def _einsum_of_copies(equation: str, a: Array, b: Array) -> Array:
     """The einsum as one batched matrix product of transposed copies.
 
     XLA's CPU backend cannot multiply batches of bfloat16 with a transposed operand and aborts when such a product runs.
@@ -205,19 +205,21 @@ def _of_copies(equation: str, a: Array, b: Array) -> Array:
     terms, out = equation.split("->")
     left, right = terms.split(",")
     size = dict(zip(left, a.shape, strict=True)) | dict(zip(right, b.shape, strict=True))
-    shared = [axis for axis in left if axis in right]
-    batch, inner = [axis for axis in shared if axis in out], [axis for axis in shared if axis not in out]
-    rows, columns = [axis for axis in left if axis not in right], [axis for axis in right if axis not in left]
+    batch = [axis for axis in left if axis in right and axis in out]
+    inner = [axis for axis in left if axis in right and axis not in out]
+    rows = [axis for axis in left if axis not in right]
+    columns = [axis for axis in right if axis not in left]
 
     def merged(x: Array, axes: str, groups: Sequence[Sequence[str]]) -> Array:
         """A copy of `x` with one axis for each group of axes."""
         x = x.transpose([axes.index(axis) for group in groups for axis in group])
         return jax.lax.optimization_barrier(x.reshape([math.prod(size[axis] for axis in group) for group in groups]))
 
-    first, second = merged(a, left, (batch, rows, inner)), merged(b, right, (batch, inner, columns))
-    multiplied = jax.lax.optimization_barrier(jnp.matmul(first, second, preferred_element_type=jnp.float32))
+    first = merged(a, left, (batch, rows, inner))
+    second = merged(b, right, (batch, inner, columns))
+    result = jax.lax.optimization_barrier(jnp.matmul(first, second, preferred_element_type=jnp.float32))
     order = [*batch, *rows, *columns]
-    return multiplied.reshape([size[axis] for axis in order]).transpose([order.index(axis) for axis in out])
+    return result.reshape([size[axis] for axis in order]).transpose([order.index(axis) for axis in out])
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
@@ -235,7 +237,8 @@ def _contraction_backward(equation, dtype, dtypes, saved, cotangent):
     terms, out = equation.split("->")
     left, right = terms.split(",")
     cotangent = cotangent.astype(dtype)
-    d_a, d_b = _einsum(f"{out},{right}->{left}", cotangent, b), _einsum(f"{left},{out}->{right}", a, cotangent)
+    d_a = _einsum(f"{out},{right}->{left}", cotangent, b)
+    d_b = _einsum(f"{left},{out}->{right}", a, cotangent)
     return d_a.astype(dtypes[0]), d_b.astype(dtypes[1])
 
 

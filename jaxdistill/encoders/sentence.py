@@ -1,7 +1,7 @@
 """Sentence vectors from packed tokens: a pure function of a definition, parameters and tokens.
 
-Parameters are a flat dict by path; NNX modules exist only while JAX traces, which keeps dispatch cheap.
-Pooling works within groups, so devices that hold whole groups need not communicate. A sentence without tokens becomes zeros.
+Parameters are a flat dict by path; NNX modules exist only while JAX traces, which keeps dispatch cheap. Pooling works within
+groups, so devices that hold whole groups need not communicate. The vector of a sentence without tokens is zero.
 """
 
 import re
@@ -32,12 +32,13 @@ class SentenceEncoder(nnx.Module):
     def __init__(self, definition: EncoderDefinition, *, rngs: nnx.Rngs, stacked: bool = False):
         self.transformer = Transformer(definition.architecture, rngs=rngs, stacked=stacked)
 
-        def module(part: Dense | SentenceNorm) -> Linear | Norm:
+        self.dense = nnx.List([])
+        for part in definition.dense:
             if isinstance(part, SentenceNorm):
-                return Norm(part.width, SENTENCE_NORM_EPS)
-            return Linear(part.in_features, part.out_features, rngs=rngs, bias=part.bias, torch_start=True)
-
-        self.dense = nnx.List([module(part) for part in definition.dense])
+                module = Norm(part.width, SENTENCE_NORM_EPS)
+            else:
+                module = Linear(part.in_features, part.out_features, rngs=rngs, bias=part.bias, torch_init=True)
+            self.dense.append(module)
 
 
 def embed(
@@ -76,13 +77,14 @@ def vectors_and_states(
     """Like `embed`, but also returns the token vectors after the embeddings and after every layer, first to last.
 
     Args:
-      gather: makes the weights of stacked layers whole, as the loop reaches them.
+      gather: collects the shards of stacked layers' weights, as the loop reaches them.
     """
     encoder = as_module(definition, params)
     states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat, gather=gather)
-    dropped = definition.architecture.dropped_id
-    counted = tokens if dropped < 0 else tokens._replace(owner=jnp.where(tokens.ids == dropped, -1, tokens.owner))
-    x = pooled(definition.pooling, states, counted)
+    dropped_id = definition.architecture.dropped_id
+    if dropped_id >= 0:
+        tokens = tokens._replace(owner=jnp.where(tokens.ids == dropped_id, -1, tokens.owner))
+    x = pooled(definition.pooling, states, tokens)
     if definition.pooling.tokens == "pooler":
         pooler = encoder.transformer.pooler
         assert pooler is not None  # checked by `EncoderDefinition`
@@ -100,7 +102,7 @@ def vectors_and_states(
 
 def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Tokens) -> Float[Array, "g n p"]:
     """Sentence vectors from the hidden states of all layers; for `pooler`, the first token, as for `cls`."""
-    x = combined(pooling, states)
+    x = combined_layers(pooling, states)
     g, r, l, width = x.shape
     flat = x.reshape(g, r * l, width)
     owner = tokens.owner.reshape(g, r * l)
@@ -108,38 +110,43 @@ def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Toke
         return max_of_tokens(flat, owner, tokens.first, l)
     if pooling.tokens in ("cls", "pooler"):
         return tokens_at(flat, owner, tokens.first)
-    # Membership as 0 and 1: sums over sentences become matrix products, without a scatter, forward or backward.
-    member = (owner[:, None, :] == jnp.arange(tokens.first.shape[-1])[None, :, None]).astype(jnp.float32)
+    # 1 where a token belongs to a sentence: sums over its tokens become matrix products, without a scatter, forward or backward.
+    weights = (owner[:, None, :] == jnp.arange(tokens.first.shape[-1])[None, :, None]).astype(jnp.float32)
     if pooling.tokens == "last":
-        return tokens_at(flat, owner, tokens.first + jnp.sum(member, axis=-1).astype(tokens.first.dtype) - 1)
+        return tokens_at(flat, owner, tokens.first + jnp.sum(weights, axis=-1).astype(tokens.first.dtype) - 1)
     if pooling.tokens == "weightedmean":
-        member = member * (tokens.position.reshape(g, 1, r * l) + 1).astype(jnp.float32)
-    count = jnp.maximum(jnp.sum(member, axis=-1, keepdims=True), 1.0)
+        weights = weights * (tokens.position.reshape(g, 1, r * l) + 1).astype(jnp.float32)
+    weight_sum = jnp.maximum(jnp.sum(weights, axis=-1, keepdims=True), 1.0)
     # Highest precision: products with 0 and 1 must keep every bit of x.
-    total = jnp.einsum("gnt,gtd->gnd", member, flat, precision=jax.lax.Precision.HIGHEST)
-    return total / (jnp.sqrt(count) if pooling.tokens == "mean_sqrt_len" else count)
+    total = jnp.einsum("gnt,gtd->gnd", weights, flat, precision=jax.lax.Precision.HIGHEST)
+    return total / (jnp.sqrt(weight_sum) if pooling.tokens == "mean_sqrt_len" else weight_sum)
 
 
-def combined(pooling: Pooling, states: list[Float[Array, "g r l d"]]) -> Float[Array, "g r l p"]:
+def combined_layers(pooling: Pooling, states: list[Float[Array, "g r l d"]]) -> Float[Array, "g r l p"]:
     """The hidden states of the layers that the pooling reads, averaged, concatenated or their maximum."""
     chosen = [states[index] for index in pooling.indices(len(states) - 1)]
     if len(chosen) == 1:
         return chosen[0]
     if pooling.combine == "concat":
         return jnp.concatenate(chosen, axis=-1)
-    return jnp.max(jnp.stack(chosen), axis=0) if pooling.combine == "max" else sum(chosen[1:], chosen[0]) / len(chosen)
+    if pooling.combine == "max":
+        return jnp.max(jnp.stack(chosen), axis=0)
+    return sum(chosen[1:], chosen[0]) / len(chosen)
 
 
 def embed_tokens(
     definition: EncoderDefinition, params: Params, tokens: Tokens, *, compute_dtype: DTypeLike = jnp.float32
 ) -> Float[Array, "g r l e"]:
-    """Token vectors before pooling, with the dense layers applied, which must be linear. With mean pooling, a
-    sentence's vector is the mean of its tokens', up to scale; `dropped_id` tokens are here, but not in that mean."""
+    """Token vectors before pooling, with the dense layers applied, which must be linear.
+
+    With mean pooling, a sentence's vector is the mean of its tokens', up to scale. Tokens `dropped_id` are here, but not in
+    that mean.
+    """
     encoder = as_module(definition, params)
     states = encoder.transformer(tokens, key=None, compute_dtype=compute_dtype, remat=False)
-    x = combined(definition.pooling, states)
+    x = combined_layers(definition.pooling, states)
     for module in encoder.dense:
-        assert isinstance(module, Linear)  # any other part acts on sentences alone
+        assert isinstance(module, Linear)  # a norm acts on sentences alone
         x = module(x, compute_dtype)
     return x
 
@@ -149,18 +156,19 @@ def tokens_at(
 ) -> Float[Array, "g n d"]:
     """The vector at one slot per sentence; zeros if the slot holds no token of that sentence."""
     slots = jnp.maximum(slots, 0)
-    present = jnp.take_along_axis(owner, slots, axis=1) == jnp.arange(slots.shape[-1])[None, :]
-    return jnp.where(present[..., None], jnp.take_along_axis(x, slots[..., None], axis=1), 0.0)
+    is_own = jnp.take_along_axis(owner, slots, axis=1) == jnp.arange(slots.shape[-1])[None, :]
+    return jnp.where(is_own[..., None], jnp.take_along_axis(x, slots[..., None], axis=1), 0.0)
 
 
 def max_of_tokens(
-    x: Float[Array, "g t d"], owner: Integer[Array, "g t"], first: Integer[Array, "g n"], longest: int
+    x: Float[Array, "g t d"], owner: Integer[Array, "g t"], first: Integer[Array, "g n"], max_tokens: int
 ) -> Float[Array, "g n d"]:
-    """Elementwise maximum over each sentence's tokens, at most `longest`; zeros for a sentence without tokens."""
+    """Elementwise maximum over each sentence's tokens, at most `max_tokens`; zeros for a sentence without tokens."""
     g, n = first.shape
-    slots = jnp.minimum(first[..., None] + jnp.arange(longest)[None, None, :], x.shape[1] - 1).reshape(g, n * longest)
-    in_sentence = jnp.take_along_axis(owner, slots, axis=1).reshape(g, n, longest) == jnp.arange(n)[None, :, None]
-    gathered = jnp.take_along_axis(x, slots[..., None], axis=1).reshape(g, n, longest, -1)
+    slots = jnp.minimum(first[..., None] + jnp.arange(max_tokens)[None, None, :], x.shape[1] - 1)
+    slots = slots.reshape(g, n * max_tokens)
+    in_sentence = jnp.take_along_axis(owner, slots, axis=1).reshape(g, n, max_tokens) == jnp.arange(n)[None, :, None]
+    gathered = jnp.take_along_axis(x, slots[..., None], axis=1).reshape(g, n, max_tokens, -1)
     largest = jnp.max(jnp.where(in_sentence[..., None], gathered, -jnp.inf), axis=2)
     return jnp.where(jnp.any(in_sentence, axis=2)[..., None], largest, 0.0)
 
@@ -168,37 +176,41 @@ def max_of_tokens(
 def word_embeddings(definition: EncoderDefinition, params: Params, compute_dtype: DTypeLike) -> Float[Array, "words d"]:
     """The word embeddings of the whole vocabulary, projected to the width of the layers."""
     embeddings = as_module(definition, params).transformer.embeddings
-    rows = embeddings.of_words(embeddings.word.embedding[...].astype(jnp.float32))
+    rows = embeddings.scaled(embeddings.word.embedding[...].astype(jnp.float32))
     return rows if embeddings.projection is None else embeddings.projection(rows, compute_dtype)
 
 
 def init_params(definition: EncoderDefinition, key: jax.Array) -> Params:
     """Random initial parameters: the transformer as in Hugging Face, dense layers as in torch."""
-    encoder = SentenceEncoder(definition, rngs=nnx.Rngs(params=key))
-    return {path_string(path): variable[...] for path, variable in nnx.to_flat_state(nnx.split(encoder)[1])}
+    _, state = nnx.split(SentenceEncoder(definition, rngs=nnx.Rngs(params=key)))
+    return {path_string(path): variable[...] for path, variable in nnx.to_flat_state(state)}
 
 
 def param_shapes(definition: EncoderDefinition) -> dict[str, tuple[int, ...]]:
     """Maps every parameter's path to its shape."""
-    return {path_string(path): shape for path, shape in _structure(definition)[1]}
+    _, shapes = _structure(definition)
+    return {path_string(path): shape for path, shape in shapes}
 
 
 def with_stacks(
     a: Architecture, mesh: Mesh, by_path: Mapping[str, Any], stack: Callable[[list], Any]
 ) -> dict[str, Any]:
-    """Converts `by_path`, such as parameters, to the form of a frozen model on the mesh: `stack` joins the values of
-    layers that repeat, see `Transformer`; not on CPUs, where such a loop is slower than a program with all layers."""
+    """Converts values by path, such as parameters, to the form of a frozen model on the mesh.
+
+    `stack` joins the values of layers that repeat, see `Transformer`. Does nothing on CPUs, where a loop over layers is slower
+    than a program with all layers.
+    """
     start, period = a.repeated_layers if platform(mesh) != "cpu" else (a.layers, 0)
-    joined: dict[str, Any] = {}
-    layers: dict[str, dict[int, Any]] = {}
+    result: dict[str, Any] = {}
+    by_period: dict[str, dict[int, Any]] = {}
     for path, value in by_path.items():
         match = re.fullmatch(r"transformer/layers/(\d+)/(.*)", path)
         if match and int(match[1]) >= start:
-            repeat, index = divmod(int(match[1]) - start, period)
-            layers.setdefault(f"{STACKED}{index}/{match[2]}", {})[repeat] = value
+            number, index = divmod(int(match[1]) - start, period)
+            by_period.setdefault(f"{STACKED}{index}/{match[2]}", {})[number] = value
         else:
-            joined[path] = value
-    return joined | {path: stack([values[repeat] for repeat in sorted(values)]) for path, values in layers.items()}
+            result[path] = value
+    return result | {path: stack([values[number] for number in sorted(values)]) for path, values in by_period.items()}
 
 
 def as_module(definition: EncoderDefinition, params: Params) -> SentenceEncoder:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Hashable, Iterable
+from operator import itemgetter
 from typing import NamedTuple
 
 import jax
@@ -13,16 +14,16 @@ from jaxtyping import Float, Integer
 from jaxdistill.core import STACKED, Array, Params, Tokens
 from jaxdistill.core.ops.dense import computed_once
 from jaxdistill.encoders.architecture import Architecture, LayerKind
-from jaxdistill.encoders.attention import Attention, AttentionInputs, attention_inputs_of
+from jaxdistill.encoders.attention import Attention, AttentionInputs, make_attention_inputs
 from jaxdistill.encoders.layers import (
     ACTIVATION_FUNCTIONS,
     Linear,
     Norm,
     Table,
-    again_backward,
     drophead,
     dropout,
     expanded,
+    recompute_in_backward,
 )
 
 SITES_PER_LAYER = 3
@@ -39,7 +40,8 @@ class Embeddings(nnx.Module):
 
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs):
         width = a.embedding_size
-        self.position_offset, self.rate = a.position_offset, a.hidden_dropout
+        self.position_offset = a.position_offset
+        self.dropout_rate = a.hidden_dropout
         self.scale = math.sqrt(width) if a.embedding_scaled else 1.0
         self.word = Table(a.vocab_size, width, rngs=rngs, zero_row=a.pad_id)
         self.position = Table(a.max_positions, width, rngs=rngs) if a.position_table else None
@@ -49,18 +51,18 @@ class Embeddings(nnx.Module):
         self.projection = Linear(width, a.hidden_size, rngs=rngs) if projects else None
 
     def __call__(self, tokens: Tokens, *, seeds: Array | None, compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
-        x = self.of_words(self.word(tokens.ids))
+        x = self.scaled(self.word(tokens.ids))
         if self.position is not None:
             x = x + self.position(self.position_rows(tokens))
         if self.token_type is not None:
-            types, table = tokens.types, self.token_type.embedding
-            if types is None or table.shape[0] == 1:  # RoBERTa's one row does not distinguish the sentences of a pair
+            table = self.token_type.embedding
+            if tokens.types is None or table.shape[0] == 1:  # RoBERTa has one row for both sentences of a pair
                 x = x + expanded(table[0].astype(x.dtype), x)
             else:
-                x = x + self.token_type(types)
+                x = x + self.token_type(tokens.types)
         if self.norm is not None:
             x = self.norm(x)
-        x = dropout(x, self.rate, seeds, 0)
+        x = dropout(x, self.dropout_rate, seeds, 0)
         return x if self.projection is None else self.projection(x, compute_dtype)
 
     def position_rows(self, tokens: Tokens) -> Integer[Array, "g r l"]:
@@ -78,7 +80,7 @@ class Embeddings(nnx.Module):
         before_in_sentence = before - jnp.take_along_axis(before, start, axis=-1)
         return jnp.where(is_padding == 1, padding, tokens.position + self.position_offset - before_in_sentence)
 
-    def of_words(self, rows: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    def scaled(self, rows: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Rows of the word table, scaled as the family requires."""
         return rows if self.scale == 1.0 else rows * self.scale
 
@@ -87,7 +89,9 @@ class Layer(nnx.Module):
     """Attention, then the feed-forward network, each with a residual and norms. `sliced`: see `Attention`."""
 
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs, first: bool, sliced: bool = False):
-        self.activation, self.rate, self.norm_place = a.activation, a.hidden_dropout, a.norm_place
+        self.activation = a.activation
+        self.dropout_rate = a.hidden_dropout
+        self.norm_place = a.norm_place
         self.attention = Attention(a, rngs=rngs, normed=a.first_norm or not first, sliced=sliced)
         self.gate = Linear(a.hidden_size, a.intermediate_size, rngs=rngs, bias=a.intermediate_bias) if a.gated else None
         self.intermediate = Linear(a.hidden_size, a.intermediate_size, rngs=rngs, bias=a.intermediate_bias)
@@ -106,17 +110,17 @@ class Layer(nnx.Module):
         compute_dtype: DTypeLike,
     ) -> Float[Array, "g r l d"]:
         attended = self.attention(
-            self.before(x, self.attention), inputs, head_scale,
+            self.block_input(x, self.attention), inputs, head_scale,
             kind=kind, seeds=seeds, compute_dtype=compute_dtype,
         )  # fmt: skip
-        x = self.summed(x, dropout(attended, self.rate, seeds, 1), self.attention)
-        output = self.feed_forward(self.before(x, self), compute_dtype)
-        return self.summed(x, dropout(output, self.rate, seeds, 2), self)
+        x = self.residual_sum(x, dropout(attended, self.dropout_rate, seeds, 1), self.attention)
+        output = self.feed_forward(self.block_input(x, self), compute_dtype)
+        return self.residual_sum(x, dropout(output, self.dropout_rate, seeds, 2), self)
 
     def feed_forward(self, x: Float[Array, "g r l d"], compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
         activation = ACTIVATION_FUNCTIONS[self.activation]
 
-        @again_backward
+        @recompute_in_backward
         def hidden(intermediate: Array, gate: Array | None) -> Array:
             intermediate = intermediate.astype(jnp.float32)
             y = activation(intermediate) if gate is None else activation(gate.astype(jnp.float32)) * intermediate
@@ -125,20 +129,20 @@ class Layer(nnx.Module):
         gate = None if self.gate is None else self.gate(x, compute_dtype)
         return self.output(computed_once(hidden(self.intermediate(x, compute_dtype), gate)), compute_dtype)
 
-    def before(self, x: Float[Array, "g r l d"], block: "Attention | Layer") -> Float[Array, "g r l d"]:
-        """The input of a block: `x`, normalised if the block's norm precedes it."""
+    def block_input(self, x: Float[Array, "g r l d"], block: "Attention | Layer") -> Float[Array, "g r l d"]:
+        """`x`, normalised if the norm of the block (attention, or the layer itself for feed-forward) precedes it."""
         norm = block.norm
         if self.norm_place == "post" or norm is None:
             return x
-        return again_backward(lambda x: norm(x).astype(x.dtype))(x)
+        return recompute_in_backward(lambda x: norm(x).astype(x.dtype))(x)
 
-    def summed(
+    def residual_sum(
         self, x: Float[Array, "g r l d"], y: Float[Array, "g r l d"], block: "Attention | Layer"
     ) -> Float[Array, "g r l d"]:
-        """The residual sum of `x` and a block's output `y`, with the norms that come after the block."""
+        """The sum of `x` and a block's output `y`, with the norms that come after the block."""
         norm = block.norm if self.norm_place == "post" else None
 
-        @again_backward
+        @recompute_in_backward
         def add(x: Array, y: Array) -> Array:
             y = y.astype(jnp.float32) if block.norm_after is None else block.norm_after(y)
             total = x.astype(jnp.float32) + y
@@ -155,9 +159,9 @@ class LayerSeeds(NamedTuple):
     heads: Integer[Array, "*_ 2"] | None = None
     """Seed of DropHead."""
 
-    def of(self, layers: int | slice) -> "LayerSeeds":
+    def select(self, layers: int | slice) -> "LayerSeeds":
         """The seeds of one or some of the layers."""
-        return LayerSeeds(*(None if seeds is None else seeds[layers] for seeds in self))
+        return jax.tree.map(itemgetter(layers), self)
 
 
 class Transformer(nnx.Module):
@@ -170,13 +174,13 @@ class Transformer(nnx.Module):
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs, stacked: bool = False):
         self.embeddings = Embeddings(a, rngs=rngs)
         self.relative_bias = Table(a.relative_buckets, a.heads, rngs=rngs) if a.relative_buckets else None
-        start, period = (1 if a.shared_layers else a.layers), 0
         if stacked:
             start, period = a.repeated_layers
-        layers = [
-            Layer(a, rngs=rngs, first=index == 0, sliced=stacked and index >= start) for index in range(start + period)
-        ]
-        self.layers, self.stacked = nnx.List(layers[:start]), nnx.List(layers[start:])
+        else:
+            start, period = (1 if a.shared_layers else a.layers), 0
+        layers = [Layer(a, rngs=rngs, first=index == 0, sliced=index >= start) for index in range(start + period)]
+        self.layers = nnx.List(layers[:start])
+        self.stacked = nnx.List(layers[start:])
         self.norm = Norm(a.hidden_size, a.layer_norm_eps, a.norm) if a.norm_place != "post" else None
         self.pooler = Linear(a.hidden_size, a.hidden_size, rngs=rngs) if a.pooler else None
         self.architecture = a
@@ -195,53 +199,57 @@ class Transformer(nnx.Module):
         Between layers, and between the parts of a layer, states have the compute dtype.
 
         Args:
-          gather: makes the weights of one period of stacked layers whole, before the loop runs it.
+          key: random key of dropout and DropHead; None: none.
+          gather: collects the shards of one period of stacked layers, before the loop runs it.
         """
         a = self.architecture
-        embedding_seeds, drawn = None, LayerSeeds()
+        embedding_seeds, layer_seeds = None, LayerSeeds()
         if key is not None:
             bits = jax.random.bits(key, (1 + SITES_PER_LAYER * a.layers, 2), jnp.uint32)
             heads = jax.random.bits(jax.random.fold_in(key, 1), (a.layers, 2), jnp.uint32) if a.drophead else None
-            embedding_seeds, drawn = bits[:1], LayerSeeds(bits[1:].reshape(a.layers, SITES_PER_LAYER, 2), heads)
+            embedding_seeds = bits[:1]
+            layer_seeds = LayerSeeds(bits[1:].reshape(a.layers, SITES_PER_LAYER, 2), heads)
         x = self.embeddings(tokens, seeds=embedding_seeds, compute_dtype=compute_dtype)
         # Masks and rotations are computed once for each kind of layer.
         attention_inputs = {
-            kind: attention_inputs_of(
+            kind: make_attention_inputs(
                 tokens, kind, head_width=a.head_width, causal=a.causal, relative_bias=self.relative_bias
             )
             for kind in {a.kind(index) for index in range(a.layers)}
         }
 
-        def run(x: Array, layer: Layer, kind: LayerKind, drawn: LayerSeeds) -> Array:
+        def run_layer(x: Array, layer: Layer, kind: LayerKind, seeds: LayerSeeds) -> Array:
             def apply(x, inputs, head_scale, seeds):
                 return layer(x, inputs, head_scale, kind=kind, seeds=seeds, compute_dtype=compute_dtype)
 
-            head_scale, sentences = None, tokens.first.shape[-1]
-            if drawn.heads is not None:
-                head_scale = drophead(a.drophead, drawn.heads, tokens.owner, sentences=sentences, heads=a.heads)
-            return (jax.checkpoint(apply) if remat else apply)(x, attention_inputs[kind], head_scale, drawn.sites)
+            head_scale = None
+            if seeds.heads is not None:
+                sentences = tokens.first.shape[-1]
+                head_scale = drophead(a.drophead, seeds.heads, tokens.owner, sentences=sentences, heads=a.heads)
+            return (jax.checkpoint(apply) if remat else apply)(x, attention_inputs[kind], head_scale, seeds.sites)
 
-        states, x = [x], x.astype(compute_dtype)
-        start, period = a.repeated_layers if self.stacked else (a.layers, 0)
+        states = [x]
+        x = x.astype(compute_dtype)
+        start = a.repeated_layers[0] if self.stacked else a.layers
         for index in range(start):
             layer = self.layers[0 if a.shared_layers else index]
-            x = run(x, layer, a.kind(index), drawn.of(index))
+            x = run_layer(x, layer, a.kind(index), layer_seeds.select(index))
             states.append(x)
-        if period:
-            states += self.looped(run, x, drawn.of(slice(start, None)), gather)
+        if self.stacked:
+            states += self.run_stacked(run_layer, x, layer_seeds.select(slice(start, None)), gather)
             x = states[-1]
         if self.norm is not None:
             states[-1] = self.norm(x)
         return [state.astype(jnp.float32) for state in states]
 
-    def looped(
+    def run_stacked(
         self,
-        run: Callable[[Array, Layer, LayerKind, LayerSeeds], Array],
+        run_layer: Callable[[Array, Layer, LayerKind, LayerSeeds], Array],
         x: Float[Array, "g r l d"],
-        drawn: LayerSeeds,
+        seeds: LayerSeeds,
         gather: Callable[[Params], Params],
     ) -> list[Float[Array, "g r l d"]]:
-        """The hidden states after each stacked layer; `run` applies one of them."""
+        """The hidden states after each stacked layer."""
         a = self.architecture
         start, period = a.repeated_layers
         graph, state = nnx.split(self.stacked)
@@ -251,17 +259,18 @@ class Transformer(nnx.Module):
 
         def run_period(x: Array, inputs: tuple[Params, LayerSeeds]) -> tuple[Array, list[Array]]:
             period_weights, period_seeds = inputs
-            whole = gather(period_weights or shared)
-            params = [nnx.Param(whole[f"{STACKED}{path_string(path)}"]) for path in variables.paths]
+            gathered = gather(period_weights or shared)
+            params = [nnx.Param(gathered[f"{STACKED}{path_string(path)}"]) for path in variables.paths]
             layers = nnx.merge(graph, nnx.from_flat_state(zip(variables.paths, params, strict=True)))
             states = []
             for index, layer in enumerate(layers):
-                x = run(x, layer, a.kind(start + index), period_seeds.of(index))
+                x = run_layer(x, layer, a.kind(start + index), period_seeds.select(index))
                 states.append(x)
             return x, states
 
-        drawn = jax.tree.map(lambda seeds: seeds.reshape(-1, period, *seeds.shape[1:]), drawn)
+        period_seeds = jax.tree.map(lambda array: array.reshape(-1, period, *array.shape[1:]), seeds)
         periods = (a.layers - start) // period
-        x, stacks = jax.lax.scan(run_period, x, ({} if shared else weights, drawn), length=periods)
-        states = [stack[number] for number in range(periods) for stack in stacks]
-        return [*states[:-1], x]  # not the last from its stack: the compiler drops stacks that are not read
+        x, stacks = jax.lax.scan(run_period, x, ({} if shared else weights, period_seeds), length=periods)
+        states = [stack[index] for index in range(periods) for stack in stacks]
+        # The last state is not taken from its stack, because the compiler drops stacks that are not read.
+        return [*states[:-1], x]

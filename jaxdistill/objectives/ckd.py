@@ -1,12 +1,14 @@
 """CKD: InfoNCE between student and teacher; negatives are the batch's other teacher vectors and a queue of earlier ones.
 
+    loss_i = -log(exp(cos(s_i, t_i) / temperature) / sum over t of exp(cos(s_i, t) / temperature)), t in batch or queue
+
 Paper: Gao et al., DistilCSE: Effective Knowledge Distillation For Contrastive Sentence Embeddings, 2021 (arXiv 2112.05638),
-equations 5 and 6, which leave the temperature open; the default of 0.05 is SimCSE's.
-Code consulted: github.com/caskcsg/sentemb. The linear projection to the teacher's width is the student's head
+equation 5; the default temperature of 0.05 is SimCSE's, because the paper names none. Code consulted:
+github.com/caskcsg/sentemb. Equation 6 adds a linear projection to the teacher's width, which is the student's head
 (`student.head=linear`, `student.keep_head=False`).
 
-The options cover both where paper and code differ: the paper has a fixed temperature, the code learns it, starting at
-e^-1 (`learned_scale="log"`); the code's teacher runs with dropout (`teacher.dropout`), the paper's does not.
+Options cover the differences between paper and code. The paper's temperature is fixed, the code learns it from e^-1 on
+(`learned_scale="log"`). The code's teacher runs with dropout (`teacher.dropout`), the paper's without.
 
 Deliberate differences from the code:
   * All devices share one queue, in the train state and in every checkpoint; in the code, each process has one on its host.
@@ -16,13 +18,12 @@ Deliberate differences from the code:
 """
 
 import dataclasses
-from collections.abc import Mapping
+import math
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
 
-from jaxdistill.core import Array, CountOrNone, Encoded, Objective, Params, Positive, Sizes, alias
+from jaxdistill.core import CountOrNone, Encoded, LossAux, Objective, Params, Positive, Sizes, alias
 from jaxdistill.core.ops.ring import Ring, push, softmax_over_ring
 from jaxdistill.core.ops.similarity import LearnedScale, scale, scale_params, unit
 
@@ -37,8 +38,8 @@ class CKD(Objective):
     """How 1 / temperature is learned with the student: `none`, by its logarithm (`log`, as in the code) or directly
     (`linear`)."""
     queue_size: CountOrNone = 65536
-    """Number of earlier teacher sentences used as negatives besides the batch's; capped at a quarter of the text's
-    rows. The queue starts empty. 0: the batch alone."""
+    """Number of earlier teacher vectors used as negatives besides the batch's; capped at a quarter of the text's
+    rows. The queue starts empty. 0: only the batch's."""
     view: str = "text"
     """View that teacher and student read."""
 
@@ -51,23 +52,23 @@ class CKD(Objective):
     teacher_views = alias("student_views")
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Ring]:
-        """The parameter of a learned scale, and an empty queue."""
-        blocks = -(-self.queue_size // sizes.batch_size) + 1
+        """The parameter of a learned scale, and an empty queue with room for the current batch too."""
+        blocks = math.ceil(self.queue_size / sizes.batch_size) + 1
         ring = jnp.zeros((blocks, sizes.batch_size, sizes.width), sizes.precision)
         return scale_params(self.temperature, self.learned_scale), Ring(ring, jnp.int32(0))
 
-    def __call__(
-        self, params: Params, state: Ring, student: Encoded, teacher: Encoded
-    ) -> tuple[Float[Array, " b"], Ring, Mapping[str, Float[Array, ""]]]:
-        """InfoNCE with each sentence's teacher vector as the positive; equation 5."""
+    def __call__(self, params: Params, state: Ring, student: Encoded, teacher: Encoded) -> LossAux:
+        """Equation 5; the positive of a sentence is its own teacher vector."""
         student_vectors = unit(student.sentences[:, 0])
         teacher_vectors = unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
         factor = scale(params, self.temperature, self.learned_scale)
         queue = push(state, teacher_vectors)
         batch_size = teacher_vectors.shape[0]
-        # The code keeps the first rows of [batch, queue], so it drops the end of the oldest batch first.
-        expired = ((self.queue_size - 1) % batch_size + 1, batch_size)
-        lse, _ = softmax_over_ring(factor * student_vectors[:, None], queue, expired=expired, starts_full=False)
+        # The queue keeps the first rows of its oldest batch, as in the code, which cuts off the end of [batch, queue].
+        kept = (self.queue_size - 1) % batch_size + 1
+        lse, _ = softmax_over_ring(
+            factor * student_vectors[:, None], queue, expired=(kept, batch_size), starts_full=False
+        )
         cosine = jnp.sum(student_vectors * teacher_vectors, axis=-1)
         metrics = {"cosine/teacher": jnp.mean(cosine), "temperature": jnp.float32(1.0) / factor}
         return lse[:, 0] - factor * cosine, queue, metrics

@@ -1,11 +1,16 @@
-"""ConGen: the student's similarities to a queue of teacher sentences follow the teacher's, for two views of a sentence.
+"""ConGen: the student's similarities to a queue of teacher vectors follow the teacher's, for two views of a sentence.
+
+    p(z, temperature) = softmax over the keys d of cos(z, d) / temperature
+    control           = CE(p(t(x1), teacher_temperature), p(s(x1), student_temperature))
+    generalize        = CE(p(t(x1), teacher_temperature), p(s(x2), student_temperature))
+    loss              = alpha * control + (1 - alpha) * generalize
 
 Paper: Limkonchotiwat et al., ConGen: Unsupervised Control and Generalization Distillation For Sentence Representation,
-Findings of EMNLP 2022. Code consulted: github.com/KornWtp/ConGen.
+Findings of EMNLP 2022, equations 1 and 2. Code consulted: github.com/KornWtp/ConGen.
 
-Paper and code differ in the keys, and `key_set` offers both: the code compares over the queue *and* the batch (k + b keys)
-and enqueues afterwards; the paper dequeues, enqueues the batch and compares over the k rows of the queue. `queue+own` is
-SEED's form: the queue and the sentence's own teacher embedding.
+Paper and code differ in the keys, and `key_set` offers both. In the code the keys are the queue and the batch (k + b), which
+is enqueued afterwards. In the paper the batch is enqueued first, in place of the oldest rows, and the keys are the k rows
+of the queue. `queue+own` is SEED's form: the queue and the sentence's own teacher vector.
 
 Deliberate differences from the code:
   * The queue is part of the train state and of every checkpoint.
@@ -15,31 +20,31 @@ Deliberate differences from the code:
 """
 
 import dataclasses
-from collections.abc import Mapping
+import math
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import Array, Count, Encoded, Fraction, Objective, Params, Positive, Sizes
+from jaxdistill.core import Array, Count, Encoded, Fraction, LossAux, Objective, Params, Positive, Sizes
 from jaxdistill.core.ops.ring import Ring, push, softmax_over_ring
 from jaxdistill.core.ops.similarity import unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConGen(Objective):
-    """Options of ConGen; `loss = alpha * control + (1 - alpha) * generalize`."""
+    """Options of ConGen."""
 
     alpha: Fraction = 0.5
-    """Weight of the control term; 1 is SEED's single view. The code uses 0.5; the paper's Table 5 compares values."""
+    """Weight of the control term; 1 is SEED's single view. The code uses 0.5; the paper's table 5 compares values."""
     student_temperature: Positive = 0.05
-    """Divides the student's similarities; the paper's Table 7 has 0.05 to 0.1."""
+    """Divides the student's similarities; the paper's table 7 has 0.05 to 0.1."""
     teacher_temperature: Positive = 0.05
     """Divides the teacher's similarities; lower values sharpen the target distribution."""
     queue_size: Count = 16384
-    """Number of teacher sentences in the queue (k); need not be a multiple of the batch. The ring that stores it holds up
-    to two batches more. Capped at a quarter of the text's rows."""
+    """Number of teacher vectors in the queue (k); need not be a multiple of the batch size. The ring that stores them has
+    room for up to two batches more. Capped at a quarter of the text's rows."""
     key_set: Literal["queue+batch", "queue", "queue+own"] = "queue+batch"
     """Keys of the similarities: `queue+batch` (code), `queue` (paper) or `queue+own` (SEED)."""
     queue_init: Literal["sentences", "random"] = "sentences"
@@ -53,10 +58,14 @@ class ConGen(Objective):
     couples_examples = True
 
     @property
+    def _terms(self) -> dict[str, tuple[str, float]]:
+        """The student's view and the weight of each term; leaves out a term of weight 0."""
+        terms = {"control": (self.control_view, self.alpha), "generalize": (self.generalize_view, 1 - self.alpha)}
+        return {name: (view, weight) for name, (view, weight) in terms.items() if weight > 0}
+
+    @property
     def student_views(self) -> tuple[str, ...]:
-        """The views with non-zero weight."""
-        weights = ((self.control_view, self.alpha), (self.generalize_view, 1 - self.alpha))
-        return tuple(view for view, weight in weights if weight > 0)
+        return tuple(view for view, _ in self._terms.values())
 
     @property
     def teacher_views(self) -> tuple[str, ...]:
@@ -76,25 +85,25 @@ class ConGen(Objective):
         The ring has `ceil(k / b)` blocks, plus one for `queue+batch` and `queue+own`, whose k queued keys are older than the
         batch: the new batch can then be written, in place, before the keys are read.
         """
-        batch_size, width = sizes.batch_size, sizes.width
         if self.queue_init == "random":
-            seeds = jax.random.normal(key, (self.queue_size, width))
-        blocks = -(-self.queue_size // batch_size) + (self.key_set != "queue")
-        ring = jnp.pad(unit(jnp.asarray(seeds)), ((blocks * batch_size - self.queue_size, 0), (0, 0)))
-        return {}, Ring(ring.reshape(blocks, batch_size, width).astype(sizes.precision), jnp.int32(0))
+            seeds = jax.random.normal(key, (self.queue_size, sizes.width))
+        blocks = math.ceil(self.queue_size / sizes.batch_size)
+        if self.key_set != "queue":
+            blocks += 1
+        empty_rows = blocks * sizes.batch_size - self.queue_size
+        rows = jnp.pad(unit(jnp.asarray(seeds)), ((empty_rows, 0), (0, 0)))
+        ring = rows.reshape(blocks, sizes.batch_size, sizes.width).astype(sizes.precision)
+        return {}, Ring(ring, jnp.int32(0))
 
-    def __call__(
-        self, params: Params, state: Ring, student: Encoded, teacher: Encoded
-    ) -> tuple[Float[Array, " b"], Ring, Mapping[str, Float[Array, ""]]]:
-        """Section 3.3 of the paper: cross-entropy between similarity distributions, averaged over the views by
-        alpha."""
+    def __call__(self, params: Params, state: Ring, student: Encoded, teacher: Encoded) -> LossAux:
+        """Equation 2: cross-entropy between similarity distributions, averaged over the views by alpha."""
         student_vectors = unit(student.sentences)
         teacher_vectors = unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
         queue = push(state, teacher_vectors)
         queries = jnp.concatenate(
             [student_vectors / self.student_temperature, teacher_vectors[:, None] / self.teacher_temperature], axis=1
         )
-        # The ring holds whole batches, so its oldest batch may begin with rows beyond the `queue_size` newest.
+        # The ring holds whole batches, so its oldest batch may begin with rows that are not among the newest `queue_size`.
         surplus = -self.queue_size % queue.ring.shape[1]
         lse, average = softmax_over_ring(
             queries,
@@ -106,13 +115,12 @@ class ConGen(Objective):
         # Cross-entropy is lse - query . expected key, so the b x k probabilities are never stored. The last query is the
         # teacher's own, whose cross-entropy is the entropy of its distribution.
         expected_keys = jax.lax.stop_gradient(average[:, -1:])
-        terms = lse - jnp.sum(queries * expected_keys, axis=-1)
-        losses, entropy = terms[:, :-1], terms[:, -1]
-        weights = {"control": self.alpha, "generalize": 1 - self.alpha}
-        weights = {name: weight for name, weight in weights.items() if weight > 0}  # as `student_views`
-        metrics = {f"loss/{name}": jnp.mean(losses[:, i]) for i, name in enumerate(weights)}
-        # Not a matrix product: TPUs and GPUs round the operands.
-        weighted = jnp.sum(losses * jnp.array([*weights.values()], jnp.float32)[None], axis=1)
+        cross_entropies = lse - jnp.sum(queries * expected_keys, axis=-1)
+        losses, entropy = cross_entropies[:, :-1], cross_entropies[:, -1]
+        metrics = {f"loss/{name}": jnp.mean(losses[:, index]) for index, name in enumerate(self._terms)}
+        weights = jnp.array([weight for _, weight in self._terms.values()], jnp.float32)
+        # Not a matrix product, because TPUs and GPUs would round its operands.
+        weighted = jnp.sum(losses * weights[None], axis=1)
         metrics["loss/kl"] = jnp.mean(weighted - entropy)
         metrics["cosine/teacher"] = jnp.mean(jnp.sum(student_vectors[:, 0] * teacher_vectors, axis=-1))
         return weighted, queue, metrics

@@ -2,24 +2,21 @@
 
     log(1 + sum exp((cos_i - cos_j) / temperature)), over all pairs i, j of the batch with label_i < label_j
 
-Paper: Huang et al., CoSENT: Consistent Sentence Embedding via Similarity Ranking, IEEE/ACM TASLP 2024, whose scale of 20 is
-a temperature of 0.05. Only the order of labels counts: a teacher whose cosines lie between 0.7 and 1 teaches as well as
-one that uses the whole range. Labels are scores by one or several models, or your own (the teachers `labels`, `scores` or
-`columns`).
+Paper: Huang et al., CoSENT: Consistent Sentence Embedding via Similarity Ranking, IEEE/ACM TASLP 2024. Only the order of
+labels counts: a teacher whose cosines lie between 0.7 and 1 teaches as well as one that uses the whole range. Labels are
+scores by one or several models, or your own (the teachers `labels`, `scores` or `columns`).
 
 The loss is one number for the batch, repeated for every example. It grows with the logarithm of the number of ordered
 pairs, so losses of different batch sizes are not comparable.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
 
-from jaxdistill.core import LABELS, SECOND, Array, Encoded, Objective, Params, Positive
+from jaxdistill.core import LABELS, SECOND, Encoded, LossAux, Objective, Params, Positive
 from jaxdistill.core.ops.similarity import HIDDEN, unit
 
 
@@ -34,17 +31,17 @@ class CoSENT(Objective):
     student_views = ("text", SECOND)
     teacher_views = (LABELS,)
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
-        """The loss of the batch; `order` is the share of ordered pairs that the student orders as the labels do."""
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
+        """The loss of the batch; of all i, j with label_i < label_j, `order` is the share with cos_i < cos_j."""
         labels = jax.lax.stop_gradient(teacher.sentences[:, 0, 0])
         vectors = unit(student.sentences)
         cosines = jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
-        below = labels[:, None] < labels[None, :]
-        above = cosines[:, None] - cosines[None, :]
-        loss = jax.nn.softplus(jax.nn.logsumexp(jnp.where(below, above / self.temperature, HIDDEN)))
-        right = jnp.sum((below & (above < 0.0)).astype(jnp.float32))
-        ordered = jnp.maximum(jnp.sum(below.astype(jnp.float32)), 1.0)
-        metrics = {"prediction": jnp.mean(cosines), "label": jnp.mean(labels), "order": right / ordered}
+        ordered = labels[:, None] < labels[None, :]
+        differences = cosines[:, None] - cosines[None, :]
+        # softplus(x) = log(1 + exp(x))
+        loss = jax.nn.softplus(jax.nn.logsumexp(jnp.where(ordered, differences / self.temperature, HIDDEN)))
+        agreeing_count = jnp.sum((ordered & (differences < 0.0)).astype(jnp.float32))
+        ordered_count = jnp.maximum(jnp.sum(ordered.astype(jnp.float32)), 1.0)
+        order = agreeing_count / ordered_count
+        metrics = {"prediction": jnp.mean(cosines), "label": jnp.mean(labels), "order": order}
         return jnp.full(labels.shape, loss), state, metrics

@@ -1,35 +1,34 @@
-"""L2, Dual-L2, SKD and DistilCSE's KD: the student's vectors equal the teacher's.
+"""L2, Dual-L2, SKD, DistilCSE's KD and LEAF: the student's vectors s equal the teacher's vectors t.
 
-    L2        s(x1) = t(x1)
-    Dual-L2   and s(x2) = t(x1), x2 a second view or a translation (Reimers and Gurevych, EMNLP 2020)
-    SKD       and s(x1) = s(x2); with `third=teacher`, t(x2) = s(x1), as in the code of CL-ReLKT
-    KD        s(x1) W + b = t(x1): L2 with `student.head=linear`, `student.keep_head=False`
+    L2        distance(s(x1), t(x1))
+    Dual-L2   L2 + distance(s(x2), t(x1)), x2 a second view or a translation (Reimers and Gurevych, EMNLP 2020)
+    SKD       Dual-L2 + distance(s(x1), s(x2)), or with `third=teacher` distance(s(x1), t(x2)), as in CL-ReLKT's code
+    KD        L2 with `student.head=linear`, `student.keep_head=False`, so distance(W s(x1) + b, t(x1))
+    LEAF      L2 with `student.head=linear`, `student.keep_head=True`: the student can search the teacher's index
 
-Papers: ConGen (Limkonchotiwat et al., Findings of EMNLP 2022), section 4.2, for the first three, whose code is not
-public; DistilCSE (Gao et al., 2021), section 3.1, for KD. Neither states the weights of the terms; here they are equal.
+Papers: ConGen (Limkonchotiwat et al., Findings of EMNLP 2022), section 4.2, for the first three, whose code is not public;
+DistilCSE (Gao et al., 2021), equation 3, for KD; Vujanic and Rueckstiess, LEAF, 2025 (arXiv 2509.12539). ConGen does not state
+the weights of the terms; here they are equal.
 
-Differences: distances are means over a vector's numbers, as in DistilCSE's code; its text has a sum. `distance=cosine`
-is in none of the papers; sentence-transformers recommends it for embedding distillation.
-
-LEAF (Vujanic and Rueckstiess, 2025, arXiv 2509.12539) is L2 with `student.head=linear`, `student.keep_head=True`: the student stays in
-the teacher's space, so that it can search an index that the teacher made.
+Differences: distances are means over a vector's numbers, and the loss is a mean over the batch, as in DistilCSE's code; its
+equations sum over the batch. `distance=cosine` is in none of the papers; sentence-transformers recommends it for embedding
+distillation.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import Array, Encoded, InputError, NotNegative, Objective, Params
+from jaxdistill.core import Array, Encoded, InputError, LossAux, NotNegative, Objective, Params
 from jaxdistill.core.ops.similarity import spread_out, unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Embedding(Objective):
-    """Options of L2, Dual-L2, SKD, KD and LEAF; the loss is the mean of the terms plus the weighted regulariser."""
+    """Options of L2, Dual-L2, SKD, KD and LEAF."""
 
     distance: Literal["squared", "cosine"] = "squared"
     """Distance of two vectors: `squared`, the mean squared difference of their numbers, or `cosine`, 1 - cosine
@@ -66,20 +65,18 @@ class Embedding(Objective):
     def teacher_views(self) -> tuple[str, ...]:
         return (self.view, self.second_view) if self.third == "teacher" else (self.view,)
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
-        """The mean of the terms of ConGen's section 4.2, which gives no equations."""
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
+        """The mean of the terms, plus the weighted regulariser."""
         student_vectors, teacher_vectors = student.sentences, jax.lax.stop_gradient(teacher.sentences)
         if self.similarity:
             student_vectors, teacher_vectors = unit(student_vectors), unit(teacher_vectors)
-        terms = {"first": self.between(student_vectors[:, 0], teacher_vectors[:, 0])}
+        terms = {"first": self.distances(student_vectors[:, 0], teacher_vectors[:, 0])}
         if self.second_view:
-            terms["second"] = self.between(student_vectors[:, 1], teacher_vectors[:, 0])
+            terms["second"] = self.distances(student_vectors[:, 1], teacher_vectors[:, 0])
         if self.third == "views":
-            terms["third"] = self.between(student_vectors[:, 0], student_vectors[:, 1])
+            terms["third"] = self.distances(student_vectors[:, 0], student_vectors[:, 1])
         if self.third == "teacher":
-            terms["third"] = self.between(student_vectors[:, 0], teacher_vectors[:, 1])
+            terms["third"] = self.distances(student_vectors[:, 0], teacher_vectors[:, 1])
         metrics: dict[str, Array] = {f"loss/{name}": jnp.mean(term) for name, term in terms.items()}
         metrics["cosine/teacher"] = jnp.mean(
             jnp.sum(unit(student_vectors[:, 0]) * unit(teacher_vectors[:, 0]), axis=-1)
@@ -90,8 +87,8 @@ class Embedding(Objective):
             losses = losses + self.spread_weight * metrics["loss/spread"]
         return losses, state, metrics
 
-    def between(self, x: Float[Array, "b e"], y: Float[Array, "b e"]) -> Float[Array, " b"]:
-        """The distance of each pair of rows."""
+    def distances(self, x: Float[Array, "b e"], y: Float[Array, "b e"]) -> Float[Array, " b"]:
+        """The distance of each row of `x` to the same row of `y`."""
         if self.distance == "cosine":
             return 1.0 - jnp.sum(x * y, axis=-1)
         return jnp.mean(jnp.square(x - y), axis=-1)

@@ -4,7 +4,7 @@ With unit vectors s and t of n sentences, and their Gram matrices S = s s^T and 
 
     cosine    1 - s_i . t_i
     pair      mean square of S - T
-    triplet   mean of max(0, margin - (S_ij - S_kl)) over all pairs of pairs with T_ij > T_kl
+    triplet   mean over all two pairs (i, j) and (k, l) of max(0, margin - (S_ij - S_kl)) if T_ij > T_kl, else 0
     kl        temperature^2 * KL(softmax_j(T_ij / temperature) || softmax_j(S_ij / temperature)), j other than i
     spread    a penalty on unrelated sentences that lie close together (`ops/similarity.py:spread_out`)
 
@@ -24,20 +24,22 @@ Deliberate differences from the code:
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.sharding import PartitionSpec
 from jaxtyping import Float
 
-from jaxdistill.core import BATCH_AXES, Array, Encoded, NotNegative, Objective, Params, Positive, Range, alias
+from jaxdistill.core import BATCH_AXES, Array, Encoded, LossAux, NotNegative, Objective, Params, Positive, Range, alias
 from jaxdistill.core.cluster.mesh import batch_devices
 from jaxdistill.core.ops.similarity import products, spread_out, unit, without_own
 
 BLOCK_PAIRS = 1024
+"""Number of pairs that `order_loss` compares with all others at a time."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ class Gram(Objective):
     """Weight of the mean squared difference of the two Gram matrices."""
     triplet_weight: NotNegative = 20.0
     """Weight of the order of similarities. It compares all pairs of the batch with each other: four times the work for
-    1.4 times the batch. Use 0 above a batch of 256."""
+    1.4 times the batch. Use 0 for batches above 256."""
     triplet_margin: NotNegative = 0.015
     """Margin by which the student must prefer the pair that the teacher prefers."""
     kl_weight: NotNegative = 0.0
@@ -72,20 +74,22 @@ class Gram(Objective):
 
     student_views = teacher_views = alias("views")
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
         """Weighted sum of the terms. `triplet` and `spread` belong to the whole batch and are the same for all examples."""
         student_vectors, teacher_vectors = unit(student.sentences), unit(jax.lax.stop_gradient(teacher.sentences))
         examples, views, _ = student_vectors.shape
-        terms = {name: (weight, term) for name, weight, term in self.terms(student_vectors, teacher_vectors)}
-        metrics = {f"loss/{name}": jnp.mean(term) for name, (_, term) in terms.items()}
+        metrics = {}
+        losses = jnp.zeros(examples * views, jnp.float32)
+        for name, weight, term in self.terms(student_vectors, teacher_vectors):
+            metrics[f"loss/{name}"] = jnp.mean(term)
+            losses = losses + weight * term
         if student_vectors.shape == teacher_vectors.shape:
             metrics["cosine/teacher"] = jnp.mean(jnp.sum(student_vectors * teacher_vectors, axis=-1))
-        losses = sum((weight * term for weight, term in terms.values()), jnp.zeros(examples * views, jnp.float32))
         return jnp.mean(losses.reshape(examples, views), axis=1), state, metrics
 
-    def terms(self, student_vectors: Float[Array, "b v e"], teacher_vectors: Float[Array, "b v teacher_width"]):
+    def terms(
+        self, student_vectors: Float[Array, "b v e"], teacher_vectors: Float[Array, "b v teacher_width"]
+    ) -> Iterator[tuple[str, float, Float[Array, " bv"]]]:
         """Yields (name, weight, one value per sentence) for each term of non-zero weight."""
         count = student_vectors.shape[0] * student_vectors.shape[1]
         s, t = student_vectors.reshape(count, -1), teacher_vectors.reshape(count, -1)
@@ -107,7 +111,7 @@ def gram_kl(student: Float[Array, "n n"], teacher: Float[Array, "n n"], temperat
     """KL(teacher || student) of each sentence's similarities to the others, times temperature^2, which keeps gradients of
     the same size at any temperature."""
     log_p, log_q = (jax.nn.log_softmax(without_own(gram / temperature), axis=1) for gram in (teacher, student))
-    return temperature**2 * jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=1)
+    return temperature**2 * optax.losses.kl_divergence_with_log_targets(log_q, log_p)
 
 
 def order_loss(student: Float[Array, "n n"], teacher: Float[Array, "n n"], margin: float) -> Float[Array, ""]:
@@ -116,23 +120,23 @@ def order_loss(student: Float[Array, "n n"], teacher: Float[Array, "n n"], margi
     Pairs are compared in blocks, split over devices and recomputed in the backward pass, so memory grows with the number
     of pairs, not with its square.
     """
-    rows, columns = np.triu_indices(student.shape[0], 1)
-    pairs = len(rows)
-    s, t = student[rows, columns], teacher[rows, columns]
+    upper_triangle = np.triu_indices(student.shape[0], 1)
+    s, t = student[upper_triangle], teacher[upper_triangle]
+    pairs = len(s)
     devices = batch_devices(jax.sharding.get_abstract_mesh())
     block = devices * max(min(BLOCK_PAIRS, pairs) // devices, 1)
-    lacking = (0, -pairs % block)
-    # Padding has a teacher similarity of minus infinity, is preferred to nothing and so adds nothing.
-    padded = jnp.pad(s, lacking), jnp.pad(t, lacking, constant_values=-jnp.inf)
+    padding = (0, -pairs % block)
+    # The teacher prefers a pair of similarity minus infinity to no other, so padding adds nothing.
+    padded = jnp.pad(s, padding), jnp.pad(t, padding, constant_values=-jnp.inf)
     split = PartitionSpec(None, BATCH_AXES)
     blocks = tuple(jax.lax.with_sharding_constraint(x.reshape(-1, block), split) for x in padded)
 
     @jax.checkpoint
-    def add(total, one):
-        student_block, teacher_block = one
+    def add_block(total, similarities):
+        student_block, teacher_block = similarities
         prefers = teacher_block[:, None] > t[None, :]
-        short = jax.nn.relu(margin - (student_block[:, None] - s[None, :]))
-        return total + jnp.sum(jnp.sum(jnp.where(prefers, short, 0.0), axis=1)), None
+        shortfall = jax.nn.relu(margin - (student_block[:, None] - s[None, :]))
+        return total + jnp.sum(jnp.sum(jnp.where(prefers, shortfall, 0.0), axis=1)), None
 
-    total, _ = jax.lax.scan(add, jnp.float32(0.0), blocks)
+    total, _ = jax.lax.scan(add_block, jnp.float32(0.0), blocks)
     return total / max(pairs * (pairs - 1) / 2, 1.0)

@@ -2,21 +2,21 @@
 
 With the student's scores s and the teacher's t for a query's k candidates, the positive first:
 
-    margin  mean over the others of ((s_1 - s_j) - (t_1 - t_j))^2
+    margin  mean over j > 1 of ((s_1 - s_j) - (t_1 - t_j))^2
     kl      student_temperature^2 * KL(softmax(t / teacher_temperature) || softmax(s / student_temperature))
 
 Papers: Hofstätter et al., Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge Distillation, 2020
 (arXiv 2010.02666), section 3.1, for `margin`; Lin et al., Distilling Dense Representations for Ranking using
 Tightly-Coupled Teachers, 2020 (arXiv 2010.11386), Ren et al., RocketQAv2, EMNLP 2021, and Santhanam et al., ColBERTv2, NAACL
-2022, for `kl`. Code consulted: sentence-transformers' `MarginMSELoss` and `DistillKLDivLoss`, which has the factor of
+2022, for `kl`. Code consulted: sentence-transformers' `MarginMSELoss` and `DistillKLDivLoss`, the source of the factor
 temperature^2.
 
 A cross-encoder or sentence encoders score the text once (the teacher `labels`), or the scores are your own, in a file
 (`scores`) or in columns of the text (`columns`). Only differences count: a constant added to a query's scores changes
 nothing.
 
-A cross-encoder labels with logits for `margin` with dot products, as in the paper, and otherwise with scores in (0, 1),
-whose differences cosines can follow.
+A cross-encoder labels with logits for `margin` with dot products, as in the paper. For all else it labels with the logits'
+sigmoids, because cosines cannot differ by more than 2.
 
 Deliberate differences: a query is compared only with its own row's candidates; RocketQAv2 and ColBERTv2 add losses over
 the batch, for which see GIST and SimCSE. The papers on `kl` use a cross-encoder's logits; to do so, run
@@ -24,14 +24,13 @@ the batch, for which see GIST and SimCSE. The papers on `kl` use a cross-encoder
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
+import optax
 
-from jaxdistill.core import LABELS, Array, Encoded, Objective, Params, Positive, Range, alias
+from jaxdistill.core import LABELS, Encoded, LossAux, Objective, Params, Positive, Range, alias
 from jaxdistill.core.ops.similarity import unit
 
 
@@ -58,33 +57,29 @@ class Listwise(Objective):
 
     @property
     def scored(self) -> tuple[str, ...]:
-        """The columns whose pairs the teacher scores: the first one, the query, with each of the others."""
+        """The columns whose pairs the teacher scores: the query with each of its candidates."""
         return self.views
 
     @property
     def logits(self) -> bool:
-        """Whether cross-encoders label with logits, which only dot products can follow."""
+        """Whether cross-encoders label with logits; only dot products can differ as much."""
         return self.loss == "margin" and self.similarity == "dot"
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
         """The loss of each query; `order` is the share of candidates that student and teacher place on the same side of the
         positive."""
-        teacher_scores = jax.lax.stop_gradient(teacher.sentences[:, 0, : len(self.views) - 1])
+        candidates = len(self.views) - 1
+        teacher_scores = jax.lax.stop_gradient(teacher.sentences[:, 0, :candidates])
         vectors = unit(student.sentences) if self.similarity == "cosine" else student.sentences
         # HIGHEST: TPUs and GPUs would round the operands, by more than close candidates differ.
         scores = jnp.einsum("be,bke->bk", vectors[:, 0], vectors[:, 1:], precision=jax.lax.Precision.HIGHEST)
         student_margins, teacher_margins = (x[:, :1] - x[:, 1:] for x in (scores, teacher_scores))
-        losses = self.divergence(scores, teacher_scores)
         if self.loss == "margin":
             losses = jnp.mean(jnp.square(student_margins - teacher_margins), axis=1)
+        else:
+            log_p = jax.nn.log_softmax(teacher_scores / self.teacher_temperature, axis=1)
+            log_q = jax.nn.log_softmax(scores / self.student_temperature, axis=1)
+            losses = self.student_temperature**2 * optax.losses.kl_divergence_with_log_targets(log_q, log_p)
         metrics = {"margin/student": jnp.mean(student_margins), "margin/teacher": jnp.mean(teacher_margins)}
         order = jnp.mean((jnp.sign(student_margins) == jnp.sign(teacher_margins)).astype(jnp.float32))
         return losses, state, metrics | {"order": order}
-
-    def divergence(self, student: Float[Array, "b k"], teacher: Float[Array, "b k"]) -> Float[Array, " b"]:
-        """KL(teacher || student) over the candidates of each query."""
-        log_p = jax.nn.log_softmax(teacher / self.teacher_temperature, axis=1)
-        log_q = jax.nn.log_softmax(student / self.student_temperature, axis=1)
-        return self.student_temperature**2 * jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=1)

@@ -1,25 +1,28 @@
 """SimCSE and Mirror-BERT: contrast two views of a sentence with the batch's other sentences, without a teacher.
 
+    loss_i = -log(exp(s(h_i, h_i+)) / sum over j of (exp(s(h_i, h_j+)) + exp(s(h_i, h_j-)))), s = cosine / temperature
+
+h_i is the anchor, h_i+ its positive and h_i- its hard negative, if there is one.
     unsupervised SimCSE   views ("text", "text"): the same sentence under two dropout masks
     supervised SimCSE     views ("text", "positive", "negative"): columns of the text; also DistilCSE's second stage
     Mirror-BERT           views ("text", "mask_span"), `among="both"`, random span masks, drophead
     DistilFACE            unsupervised SimCSE with the mean of the last four layers
 
-Papers: Gao et al., SimCSE, EMNLP 2021, equations 1, 4 and 5; Liu et al., Mirror-BERT, EMNLP 2021, equation 1. Code
-consulted: github.com/princeton-nlp/SimCSE, github.com/cambridgeltl/mirror-bert, github.com/caskcsg/sentemb (stage 2,
-whose temperature is learned). The MLP of SimCSE is the student's head (`student.head=tanh`), kept or not at export.
+Papers: Gao et al., SimCSE, EMNLP 2021, equations 4 and 5; Liu et al., Mirror-BERT, EMNLP 2021, equation 1; Gao et al.,
+DistilCSE, 2021, equation 7. Code consulted: github.com/princeton-nlp/SimCSE, github.com/cambridgeltl/mirror-bert,
+github.com/caskcsg/sentemb (stage 2, whose temperature is learned). The MLP of SimCSE is the student's head
+(`student.head=tanh`), kept or not at export.
 """
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import Array, Encoded, InputError, Objective, Params, Positive, Sizes, TwoOrThree, alias
+from jaxdistill.core import Array, Encoded, InputError, LossAux, Objective, Params, Positive, Sizes, TwoOrThree, alias
 from jaxdistill.core.ops.similarity import LearnedScale, products, scale, scale_params, unit, without_own
 
 
@@ -35,11 +38,11 @@ class SimCSE(Objective):
     views: TwoOrThree = ("text", "text")
     """Views of the anchor, the positive and, optionally, the hard negative."""
     negative_weight: Positive = 1.0
-    """Factor of an example's own hard negative in the sum of exponentials; 1: the same as others. SimCSE's alpha in
-    table C.1."""
+    """Factor of an example's own hard negative in the sum of exponentials; 1: the same as others. Alpha in SimCSE's
+    section 6.3 and table 7."""
     among: Literal["others", "both"] = "others"
-    """Candidates: `others`, the positives of the batch, for each anchor, or `both`, all other sentences, for each of
-    the 2b sentences (NT-Xent, Mirror-BERT)."""
+    """`others`: each anchor is contrasted with the batch's positives and hard negatives; `both`: each of the 2b sentences
+    with the 2b - 1 others (NT-Xent, Mirror-BERT)."""
 
     couples_examples = True
 
@@ -53,9 +56,7 @@ class SimCSE(Objective):
         """The parameter of a learned scale."""
         return scale_params(self.temperature, self.learned_scale), ()
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: None
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: None) -> LossAux:
         """Equation 5 of SimCSE; without hard negatives it is equation 4."""
         vectors = unit(student.sentences)
         factor = scale(params, self.temperature, self.learned_scale)
@@ -63,20 +64,19 @@ class SimCSE(Objective):
         cosine = jnp.mean(jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1))
         return losses, state, {"cosine/positive": cosine, "temperature": jnp.float32(1.0) / factor}
 
-    def info_nce(self, vectors: Float[Array, "b v e"], factor) -> Float[Array, " b"]:
-        """Loss of each anchor among the batch's positives and hard negatives."""
-        count = vectors.shape[0]
+    def info_nce(self, vectors: Float[Array, "b v e"], factor: Float[Array, ""]) -> Float[Array, " b"]:
+        """Loss of each anchor among the batch's positives and hard negatives; `factor` is 1 / temperature."""
         logits = factor * products(vectors[:, 0], vectors[:, 1])
         if len(self.views) == 3:
-            own = jnp.eye(count, dtype=jnp.float32) * math.log(self.negative_weight)
+            own = jnp.eye(len(vectors), dtype=jnp.float32) * math.log(self.negative_weight)
             logits = jnp.concatenate([logits, factor * products(vectors[:, 0], vectors[:, 2]) + own], axis=1)
         positive = factor * jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
         return jax.nn.logsumexp(logits, axis=1) - positive
 
-    def nt_xent(self, vectors: Float[Array, "b 2 e"], factor) -> Float[Array, " b"]:
+    def nt_xent(self, vectors: Float[Array, "b 2 e"], factor: Float[Array, ""]) -> Float[Array, " b"]:
         """Mean loss of an example's two sentences, each contrasted with the 2b - 1 others."""
         count, views, width = vectors.shape
-        every = vectors.reshape(count * views, width)
-        logits = without_own(factor * products(every, every))
+        sentences = vectors.reshape(count * views, width)
+        logits = without_own(factor * products(sentences, sentences))
         positive = factor * jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
         return jnp.mean(jax.nn.logsumexp(logits, axis=1).reshape(count, views), axis=1) - positive

@@ -1,28 +1,28 @@
 """SimTDE, LRN-KD and LMX-KD: the student's tokens, layers and sentences equal the teacher's.
 
-    SimTDE   alpha * L_TE + (1 - alpha) * L_SE: output of the embedding block, and sentence vectors
-    LRN-KD   layer reduction: L_SE and the layers' outputs, same width (after BERT-PKD)
-    LMX-KD   learnable matrices: the same from a narrower student, each output through a matrix of its own (TinyBERT)
+    SimTDE   alpha * L_TE + (1 - alpha) * L_SE: squared differences of token embeddings and of sentence vectors
+    LRN-KD   layer reduction: L_SE and squared differences of the layers' outputs, same width (after BERT-PKD)
+    LMX-KD   learnable matrices: LRN-KD for a narrower student, each output through a matrix of its own (after TinyBERT)
 
 Paper: Xie et al., SimTDE: Simple Transformer Distillation for Sentence Embeddings, SIGIR 2023, equations 1 to 5 and
 table 2 for the comparisons and ablations. Its code is not public. Choices where the paper is silent:
   * L_TE compares the embedding blocks' outputs at the tokens of the batch (`token_loss=batch`), or the tables of word
     embeddings (`vocabulary`). The paper allows both: its matrix is width x vocabulary, its input a sentence.
   * L_TE is a mean over real tokens and numbers, L_SE over sentences and numbers.
-  * `cosine_mse` and `cosine_mae` take section 4.3's "MSE and MAE loss on the cosine similarity" to mean how far the cosine of
-    the student's vector and its teacher's is from 1.
+  * `cosine_mse` and `cosine_mae` take section 4.3's "MSE and MAE loss on the cosine similarity" to be the square and the
+    absolute value of 1 - cosine of the student's and the teacher's vector.
   * LRN-KD and LMX-KD pair the student's layers with the teacher's `last` ones, or with `even`ly spaced ones.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import Array, Encoded, Fraction, InputError, NotNegative, Objective, Params, Sizes, alias
+from jaxdistill.core import Array, Encoded, Fraction, InputError, LossAux, NotNegative, Objective, Params, Sizes, alias
 from jaxdistill.core.ops.similarity import unit
 
 
@@ -57,11 +57,15 @@ class SimTDE(Objective):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        tokens = ("embeddings" if self.token_loss == "batch" else "vocabulary",) if self.alpha > 0 else ()
-        return (*tokens, *(("hidden",) if self.hidden_weight > 0 else ()))
+        names = []
+        if self.alpha > 0:
+            names.append("embeddings" if self.token_loss == "batch" else "vocabulary")
+        if self.hidden_weight > 0:
+            names.append("hidden")
+        return tuple(names)
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
-        """LMX-KD's matrices, if the widths differ."""
+        """A random matrix for each output that is compared, if the widths differ; no state."""
         if sizes.layers > sizes.teacher_layers > 0 and self.hidden_weight > 0:
             raise InputError(
                 f"the student has {sizes.layers} layers, more than the teacher's {sizes.teacher_layers}; "
@@ -69,20 +73,18 @@ class SimTDE(Objective):
             )
         if sizes.hidden == sizes.teacher_hidden or not self.reads:
             return {}, ()
-        names = (["tokens"] if self.alpha > 0 else []) + (
-            [f"layers/{layer}" for layer in range(sizes.layers)] if self.hidden_weight > 0 else []
-        )
-        shape, deviation = (sizes.hidden, sizes.teacher_hidden), sizes.hidden**-0.5
-        keys = jax.random.split(key, len(names))
-        return {
-            f"matrix/{name}/kernel": deviation * jax.random.normal(one, shape, jnp.float32)
-            for name, one in zip(names, keys, strict=True)
-        }, ()
+        names = ["tokens"] if self.alpha > 0 else []
+        if self.hidden_weight > 0:
+            names += [f"layers/{layer}" for layer in range(sizes.layers)]
+        shape = (sizes.hidden, sizes.teacher_hidden)
+        matrices = {
+            f"matrix/{name}/kernel": sizes.hidden**-0.5 * jax.random.normal(matrix_key, shape, jnp.float32)
+            for name, matrix_key in zip(names, jax.random.split(key, len(names)), strict=True)
+        }
+        return matrices, ()
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
-        """Equation 5; the token and layer terms are averaged over the batch."""
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
+        """Equation 5, plus the weighted layer term; the token and layer terms are the batch's, equal for all examples."""
         teacher = jax.lax.stop_gradient(teacher)
         sentences = self.sentence_losses(student.sentences[:, 0], teacher.sentences[:, 0])
         metrics: dict[str, Array] = {"loss/sentences": jnp.mean(sentences)}
@@ -103,42 +105,40 @@ class SimTDE(Objective):
             return jnp.mean(jnp.square(student - teacher), axis=-1)
         if self.sentence_loss == "kl":
             log_p, log_q = jax.nn.log_softmax(teacher, axis=-1), jax.nn.log_softmax(student, axis=-1)
-            return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
-        # 1 - cosine is never negative, so MAE needs no absolute value.
-        missing = 1.0 - jnp.sum(unit(student) * unit(teacher), axis=-1)
-        return jnp.square(missing) if self.sentence_loss == "cosine_mse" else missing
+            return optax.losses.kl_divergence_with_log_targets(log_q, log_p)
+        # Never negative, so MAE needs no absolute value.
+        distance = 1.0 - jnp.sum(unit(student) * unit(teacher), axis=-1)
+        return jnp.square(distance) if self.sentence_loss == "cosine_mse" else distance
 
     def mean_token_loss(self, params: Params, student: Encoded, teacher: Encoded) -> Float[Array, ""]:
         """L_TE, equation 3."""
         if self.token_loss == "vocabulary":
             assert student.vocabulary is not None and teacher.vocabulary is not None  # named in `reads`
-            return jnp.mean(jnp.square(_through(params, "tokens", student.vocabulary) - teacher.vocabulary))
+            return jnp.mean(jnp.square(_projected(params, "tokens", student.vocabulary) - teacher.vocabulary))
         assert student.embeddings is not None and teacher.embeddings is not None and student.owner is not None
-        return _masked_mean(_through(params, "tokens", student.embeddings) - teacher.embeddings, student.owner)
+        return _mse_of_tokens(_projected(params, "tokens", student.embeddings) - teacher.embeddings, student.owner)
 
     def mean_layer_loss(self, params: Params, student: Encoded, teacher: Encoded) -> Float[Array, ""]:
-        """Mean loss over the student's layers."""
+        """Mean square over the student's layers, each compared with a layer of the teacher."""
         assert student.hidden is not None and teacher.hidden is not None and student.owner is not None
         layers, teacher_layers = len(student.hidden), len(teacher.hidden)
-        chosen = range(teacher_layers - layers, teacher_layers)
+        targets = range(teacher_layers - layers, teacher_layers)
         if self.hidden_map == "even":
-            chosen = [round((layer + 1) * teacher_layers / layers) - 1 for layer in range(layers)]
-        terms = [
-            _masked_mean(
-                _through(params, f"layers/{layer}", student.hidden[layer]) - teacher.hidden[other], student.owner
-            )
-            for layer, other in enumerate(chosen)
-        ]
-        return sum(terms, jnp.float32(0.0)) / len(terms)
+            targets = [round((layer + 1) * teacher_layers / layers) - 1 for layer in range(layers)]
+        total = jnp.float32(0.0)
+        for layer, target in enumerate(targets):
+            projected = _projected(params, f"layers/{layer}", student.hidden[layer])
+            total = total + _mse_of_tokens(projected - teacher.hidden[target], student.owner)
+        return total / layers
 
 
-def _through(params: Params, name: str, x: Float[Array, "... d"]) -> Float[Array, "... e"]:
+def _projected(params: Params, name: str, x: Float[Array, "... d"]) -> Float[Array, "... e"]:
     """Projects `x` to the teacher's width; unchanged if the widths are equal."""
     matrix = params.get(f"matrix/{name}/kernel")
     return x if matrix is None else jnp.matmul(x, matrix, precision=jax.lax.Precision.HIGHEST)
 
 
-def _masked_mean(difference: Float[Array, "g r l d"], owner: Integer[Array, "g r l"]) -> Float[Array, ""]:
-    """Mean square over the numbers of all tokens that are not padding."""
-    real = (owner >= 0).astype(jnp.float32)
-    return jnp.sum(jnp.mean(jnp.square(difference), axis=-1) * real) / jnp.maximum(jnp.sum(real), 1.0)
+def _mse_of_tokens(difference: Float[Array, "g r l d"], owner: Integer[Array, "g r l"]) -> Float[Array, ""]:
+    """Mean square of the differences at all tokens but padding."""
+    is_token = (owner >= 0).astype(jnp.float32)
+    return jnp.sum(jnp.mean(jnp.square(difference), axis=-1) * is_token) / jnp.maximum(jnp.sum(is_token), 1.0)

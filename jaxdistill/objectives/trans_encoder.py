@@ -1,11 +1,11 @@
-"""Trans-Encoder: a bi- or cross-encoder regresses the scores that other models gave to sentence pairs.
+"""Trans-Encoder: a bi- or cross-encoder learns the scores y that other models gave to sentence pairs.
 
-    bi      cosine(s(x1), s(x2)) = y, a squared error (equation 3)
-    cross   s([x1, x2]) = logit of y, a soft binary cross-entropy (equation 2)
+    bi      (cos(s(x1), s(x2)) - y)^2 (equation 3)
+    cross   soft binary cross-entropy of sigmoid(s([x1, x2])) and y (equation 2)
 
-Paper: Liu et al., Trans-Encoder, ICLR 2022, sections 2.2 and 2.3; code consulted: github.com/amzn/trans-encoder. The
-scores are a bi-encoder's cosine similarities or a cross-encoder's sigmoids, averaged over several labellers in mutual
-distillation. The paper's minus sign before equation 3 is a slip: the code minimises the squared error.
+Paper: Liu et al., Trans-Encoder, ICLR 2022, sections 2.2 to 2.4; code consulted: github.com/amzn/trans-encoder. A
+cross-encoder learns a bi-encoder's cosine similarities, a bi-encoder a cross-encoder's sigmoids, averaged over several
+labellers in mutual distillation. The paper's minus sign before equation 3 is a slip: the code minimises the squared error.
 
 Differences: the code uses negative cosine similarities unchanged, which leaves the cross-entropy unbounded below
 (`negatives=raw`); the default sets them to 0. Both orders of a pair are in the same batch, which then holds half as many
@@ -13,14 +13,13 @@ pairs; in the code they are anywhere in the epoch.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import LABELS, SECOND, Array, Encoded, Objective, Params
+from jaxdistill.core import LABELS, SECOND, Array, Encoded, LossAux, Objective, Params
 from jaxdistill.core.ops.similarity import unit
 
 
@@ -31,12 +30,12 @@ class TransEncoder(Objective):
     form: Literal["bi", "cross"] = "bi"
     """Kind of student: a `bi`-encoder, which predicts a cosine, or a `cross`-encoder, which predicts a logit."""
     loss: Literal["bce", "mse", "log_cosh"] = "mse"
-    """Loss of prediction and label. Paper: `bce` for cross, `mse` for bi. By its Table 8, other combinations converge
-    poorly, except `log_cosh` for bi."""
+    """Loss of prediction and label. Paper: `bce` for cross, `mse` for bi. By its table 8, `mse` for cross overfits the
+    labels, and `bce` for bi does not converge; `log_cosh` for bi does not improve on `mse` (appendix)."""
     negatives: Literal["clip", "raw"] = "clip"
     """Sets negative labels to 0 (`clip`) or uses them unchanged (`raw`, the paper's code)."""
     both_orders: bool = False
-    """Let a cross-encoder read each pair in both orders (as in the paper's code, except for QNLI)."""
+    """Let a cross-encoder read each pair in both orders, as in the paper's code, except for QNLI."""
 
     teacher_views = (LABELS,)
     largest_label = 1.0
@@ -47,12 +46,10 @@ class TransEncoder(Objective):
             return ("text", SECOND)
         return ("pair", "pair:reversed") if self.both_orders else ("pair",)
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
         """Equations 2 and 3, averaged over a pair's orders."""
         labels = jax.lax.stop_gradient(teacher.sentences[:, :, 0])
-        below = jnp.mean((labels < 0.0).astype(jnp.float32))
+        metrics = {"label/negative": jnp.mean((labels < 0.0).astype(jnp.float32))}
         if self.negatives == "clip":
             labels = jnp.maximum(labels, 0.0)
         if self.form == "bi":
@@ -60,11 +57,12 @@ class TransEncoder(Objective):
             predictions = jnp.sum(vectors[:, :1] * vectors[:, 1:], axis=-1)
         else:
             predictions = student.sentences[:, :, 0]
-        losses = jnp.mean(self.between(predictions, jnp.broadcast_to(labels, predictions.shape)), axis=1)
-        return losses, state, {"prediction": jnp.mean(predictions), "label": jnp.mean(labels), "label/negative": below}
+        losses = self.regression_losses(predictions, jnp.broadcast_to(labels, predictions.shape))
+        metrics |= {"prediction": jnp.mean(predictions), "label": jnp.mean(labels)}
+        return jnp.mean(losses, axis=1), state, metrics
 
-    def between(self, x: Float[Array, "b orders"], y: Float[Array, "b orders"]) -> Float[Array, "b orders"]:
-        """The loss of each prediction `x` for its label `y`."""
+    def regression_losses(self, x: Float[Array, "b orders"], y: Float[Array, "b orders"]) -> Float[Array, "b orders"]:
+        """The loss of each prediction `x`, of which `bce` takes the sigmoid, for its label `y`."""
         if self.loss == "bce":
             return jax.nn.softplus(x) - x * y
         if self.loss == "mse":

@@ -8,9 +8,8 @@ In a config file, `config.objectives` names them instead of `config.objective`:
 
 In Python: `distill(objective=Weighted(terms=(Term(Embedding()), Term(Gram(), weight=0.5))))`.
 
-Jasper and Stella sum cosine, similarities and their order (arXiv 2412.19048); others add InfoNCE to cosine distillation. Each
-objective keeps its own options, parameters (such as a temperature), state (such as a queue) and metrics. A batch has the views that
-any of them reads, each as often as the objective that uses it most.
+Each objective keeps its own options, parameters (such as a temperature), state (such as a queue) and metrics. A batch has the views
+that any of them reads, each as often as the objective that uses it most.
 
 With `data.objectives`, each source of text names the objectives that train on its batches. The others have no loss there, keep their
 states, and report NaN; a view that only they read is cut to one token.
@@ -18,7 +17,7 @@ states, and report NaN; a view that only they read is cut to one token.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import LABELS, Array, Encoded, InputError, Objective, Params, Positive, Sizes
+from jaxdistill.core import LABELS, Array, Encoded, InputError, LossAux, Objective, Params, Positive, Sizes
 from jaxdistill.core.plugins import KINDS
 
 
@@ -49,6 +48,19 @@ class Term:
         return KINDS["objective"].name_of(self.objective)
 
 
+def joined_names(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """All names in order, each as often as in the list that has it most: ("a",) and ("a", "a") give ("a", "a")."""
+    joined: list[str] = []
+    for names in lists:
+        joined += (Counter(names) - Counter(joined)).elements()
+    return tuple(joined)
+
+
+def combined(name: str, combine: Callable[[Iterable[Any]], Any]) -> Any:
+    """A property of `Weighted`: what `combine` makes of this attribute of all its objectives."""
+    return property(lambda self: combine(getattr(term.objective, name) for term in self.terms))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Weighted(Objective):
     """The weighted sum of objectives whose targets are all vectors, or all scores of the same pairs."""
@@ -61,47 +73,32 @@ class Weighted(Objective):
             raise InputError("objective.kind='weighted' has no objectives; name them in config.objectives.")
         objectives = [term.objective for term in self.terms]
         names = " and ".join(term.name for term in self.terms)
-        if len({LABELS in one.teacher_views for one in objectives if one.teacher_views}) > 1:
+        learn_labels = {LABELS in objective.teacher_views for objective in objectives if objective.teacher_views}
+        student_views = {tuple(objective.student_views) for objective in objectives}
+        similarities = {objective.similarity for objective in objectives if objective.similarity}
+        scored = {tuple(objective.scored) for objective in objectives if LABELS in objective.teacher_views}
+        if len(learn_labels) > 1:
             raise InputError(f"objectives {names} do not go together: one learns scores of pairs, the other vectors.")
-        if self.reads and len({tuple(one.student_views) for one in objectives}) > 1:
+        if self.reads and len(student_views) > 1:
             raise InputError(
                 f"objectives {names} read different views, but one of them compares token by token; give all the same views."
             )
-        if len({one.similarity for one in objectives if one.similarity}) > 1:
+        if len(similarities) > 1:
             raise InputError(
                 f"objectives {names} do not go together: one compares by cosine, the other by dot product."
             )
-        scored = {tuple(one.scored) for one in objectives if LABELS in one.teacher_views}
         if len(scored) > 1:
             raise InputError(f"objectives {names} score different columns; give all the same.")
 
-    @property
-    def student_views(self) -> tuple[str, ...]:
-        return joined_views(term.objective.student_views for term in self.terms)
-
-    @property
-    def teacher_views(self) -> tuple[str, ...]:
-        return joined_views(term.objective.teacher_views for term in self.terms)
-
-    @property
-    def queue_size(self) -> int:
-        return max(term.objective.queue_size for term in self.terms)
-
-    @property
-    def reserve_rows(self) -> int:
-        return max(term.objective.reserve_rows for term in self.terms)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for term in self.terms for name in term.objective.reads))
-
-    @property
-    def couples_examples(self) -> bool:
-        return any(term.objective.couples_examples for term in self.terms)
-
-    @property
-    def compares_texts(self) -> bool:
-        return any(term.objective.compares_texts for term in self.terms)
+    student_views = combined("student_views", joined_names)
+    teacher_views = combined("teacher_views", joined_names)
+    queue_size = combined("queue_size", max)
+    reserve_rows = combined("reserve_rows", max)
+    reads = combined("reads", joined_names)
+    couples_examples = combined("couples_examples", any)
+    compares_texts = combined("compares_texts", any)
+    logits = combined("logits", any)
+    largest_label = combined("largest_label", min)
 
     @property
     def any_width(self) -> bool:
@@ -112,16 +109,8 @@ class Weighted(Objective):
         return next((term.objective.scored for term in self.terms if LABELS in term.objective.teacher_views), ())
 
     @property
-    def logits(self) -> bool:
-        return any(term.objective.logits for term in self.terms)
-
-    @property
     def similarity(self) -> str:
         return next((term.objective.similarity for term in self.terms if term.objective.similarity), "")
-
-    @property
-    def largest_label(self) -> float:
-        return min(term.objective.largest_label for term in self.terms)
 
     @property
     def variant(self) -> str:
@@ -130,17 +119,15 @@ class Weighted(Objective):
     def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Any]:
         """Parameters under each term's name, and a dict of the terms' states."""
         params, states = {}, {}
-        for number, term in enumerate(self.terms):
+        for index, term in enumerate(self.terms):
             rows = term.objective.reserve_rows
             term_seeds = seeds[:rows] if rows and seeds is not None else None
-            term_params, states[term.name] = term.objective.init(jax.random.fold_in(key, number), sizes, term_seeds)
+            term_params, states[term.name] = term.objective.init(jax.random.fold_in(key, index), sizes, term_seeds)
             params |= {f"{term.name}/{path}": array for path, array in term_params.items()}
         return params, states
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded | None
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
-        """The weighted sum; metrics are the terms' own as `NAME/METRIC`, and their unweighted losses as `loss/NAME`."""
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded | None) -> LossAux:
+        """The weighted sum; metrics are the terms' own, as `NAME/METRIC`, and their unweighted losses, as `loss/NAME`."""
         total, states, metrics = jnp.float32(0.0), {}, {}
         for index, term in enumerate(self.terms):
             prefix = f"{term.name}/"
@@ -157,7 +144,8 @@ class Weighted(Objective):
             if is_active is not None:
                 losses = jnp.where(is_active, losses, 0.0)
                 term_state = jax.tree.map(partial(jnp.where, is_active), term_state, state[term.name])
-            total, states[term.name] = total + term.weight * losses, term_state
+            total = total + term.weight * losses
+            states[term.name] = term_state
             scalars = {f"loss/{term.name}": jnp.mean(losses)}
             scalars |= {f"{prefix}{name}": value for name, value in term_metrics.items()}
             if is_active is not None:
@@ -166,68 +154,64 @@ class Weighted(Objective):
         return total, states, metrics
 
 
-def joined_views(views: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """All views in order, each as often as one objective reads it: ("text",) and ("text", "text") give ("text", "text")."""
-    joined: list[str] = []
-    for names in views:
-        joined += (Counter(names) - Counter(joined)).elements()
-    return tuple(joined)
-
-
-def selected(encoded: Encoded | None, views: Sequence[str], names: Sequence[str]) -> Any:
-    """What an objective reads of a batch: the vectors of its own views, None for an objective without a teacher.
+def selected(encoded: Encoded | None, batch_views: Sequence[str], views: Sequence[str]) -> Any:
+    """Selects the vectors and keys of an objective's `views`; None without a teacher, or if the objective reads none.
 
     Args:
-      views: the views of the batch, which index the second axis of the vectors.
-      names: the objective's; the n-th use of a view takes its n-th occurrence.
+      encoded: all vectors of the batch; their second axis has the views `batch_views`.
     """
-    if encoded is None or not names:
+    if encoded is None or not views:
         return None
-    if tuple(names) == tuple(views):
+    if tuple(views) == tuple(batch_views):
         return encoded
-    indices = view_indices(views, names)
+    indices = view_indices(batch_views, views)
 
-    def chosen(array: Array) -> Array:
+    def select(array: Array) -> Array:
         return jnp.stack([array[:, index] for index in indices], axis=1)
 
-    keys = None if encoded.keys is None else chosen(encoded.keys)
-    return encoded._replace(sentences=chosen(encoded.sentences), keys=keys)
+    keys = None if encoded.keys is None else select(encoded.keys)
+    return encoded._replace(sentences=select(encoded.sentences), keys=keys)
 
 
-def view_indices(views: Sequence[str], names: Sequence[str]) -> list[int]:
-    """The index in `views` of each name; the n-th use of a view is its n-th occurrence."""
-    where = {view: [index for index, other in enumerate(views) if other == view] for view in names}
-    return [where[name][names[:position].count(name)] for position, name in enumerate(names)]
+def view_indices(batch_views: Sequence[str], views: Sequence[str]) -> list[int]:
+    """The index in `batch_views` of each view; the n-th use of a name is its n-th occurrence."""
+    free = list(batch_views)
+    indices = []
+    for view in views:
+        index = free.index(view)
+        free[index] = ""  # taken
+        indices.append(index)
+    return indices
 
 
 class SourceTerms(NamedTuple):
-    """What the batches of a source of text train."""
+    """What the batches of one source of text train."""
 
     active: Sequence[float]
-    """1 for each of several objectives that it trains, 0 for the others."""
+    """For each term of a `Weighted` objective, 1 if these batches train it, else 0; empty for another objective."""
     unread: Sequence[set[int]]
-    """The student's and the teacher's views that none of these reads."""
+    """Indices of the student's and of the teacher's views that no trained term reads."""
 
 
 def terms_of_sources(objective: Objective, sources: Sequence[str]) -> list[SourceTerms]:
-    """What each source trains: the objectives that it names, such as `embedding+gram`, or all for an empty name."""
+    """What each source trains: the terms that its entry names, such as `embedding+gram`, or all for an empty entry."""
     terms = objective.terms if isinstance(objective, Weighted) else ()
     names = [term.name for term in terms]
-    chosen = [source.split("+") if source else names for source in sources]
-    every = {name for source in chosen for name in source}
-    if sources and every != {*names}:
+    names_by_source = [source.split("+") if source else names for source in sources]
+    named = {name for source_names in names_by_source for name in source_names}
+    if sources and named != {*names}:
         raise InputError(
-            f"data.objectives names {', '.join(sorted(every))}, but config.objectives has {', '.join(names) or 'none'}; each of these "
+            f"data.objectives names {', '.join(sorted(named))}, but config.objectives has {', '.join(names) or 'none'}; each of these "
             "must have a source, and each source one of these, or an empty name for all."
         )
-    made = []
-    for source in chosen:
-        trained = [term.objective for term in terms if term.name in source] or [objective]
-        student_views = [view_indices(objective.student_views, one.student_views) for one in trained]
-        teacher_views = [view_indices(objective.teacher_views, one.teacher_views) for one in trained]
+    result = []
+    for source_names in names_by_source:
+        trained = [term.objective for term in terms if term.name in source_names] or [objective]
+        student_views = [view_indices(objective.student_views, each.student_views) for each in trained]
+        teacher_views = [view_indices(objective.teacher_views, each.teacher_views) for each in trained]
         unread = [
             {*range(len(objective.student_views))}.difference(*student_views),
             {*range(len(objective.teacher_views))}.difference(*teacher_views),
         ]
-        made.append(SourceTerms([float(name in source) for name in names], unread))
-    return made
+        result.append(SourceTerms([float(name in source_names) for name in names], unread))
+    return result

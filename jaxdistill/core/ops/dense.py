@@ -15,7 +15,7 @@ from jaxtyping import Float
 from jaxdistill.core import Array, Precision
 
 MIN_SIZE = 64
-"""Sizes from which a transposed copy is worth making."""
+"""Number of tokens and widths from which a transposed copy is worth making."""
 
 
 def product(
@@ -45,15 +45,15 @@ def _backward(dtype, dtypes, saved, cotangent):
     x, kernel = saved
     cotangent = computed_once(cotangent.astype(dtype))
     d_x = jnp.einsum("...o,io->...i", cotangent, kernel, preferred_element_type=jnp.float32)
-    d_kernel = _summed_over_tokens(x.reshape(-1, x.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1]))
+    d_kernel = _kernel_gradient(x.reshape(-1, x.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1]))
     return d_x.astype(dtypes[0]), d_kernel.astype(dtypes[1])
 
 
 _product.defvjp(_forward, _backward)
 
 
-def _summed_over_tokens(x: Float[Array, "t i"], y: Float[Array, "t o"]) -> Float[Array, "i o"]:
-    """`x.T @ y` of bfloat16 arrays with float32 sums: the gradient of a kernel."""
+def _kernel_gradient(x: Float[Array, "t i"], y: Float[Array, "t o"]) -> Float[Array, "i o"]:
+    """`x.T @ y` of bfloat16 arrays with float32 sums; `x` is the product's input, `y` its output's cotangent."""
 
     def plain(x: Array, y: Array) -> Array:
         return jnp.einsum("ti,to->io", x, y, preferred_element_type=jnp.float32)
@@ -79,14 +79,14 @@ def _with_transposed_copy(x: Float[Array, "t i"], y: Float[Array, "t o"]) -> Flo
 def computed_once(x: Array) -> Array:
     """Returns `x`, and makes accelerators compute it once, before the products that read it.
 
-    Otherwise XLA's TPU compiler computes `x` again inside each of these products, and programs grow and take longer to
+    Without it, XLA's TPU compiler computes `x` again inside each of these products, and programs grow and take longer to
     compile. Has no effect on CPUs.
     """
     return jax.lax.platform_dependent(x, cpu=lambda x: x, default=jax.lax.optimization_barrier)
 
 
 def dtype_of(precision: Precision) -> np.dtype:
-    """The dtype of matrix products."""
+    """The dtype of matrix products; `auto` is bfloat16 if the hardware multiplies it natively."""
     if precision == "auto":
         precision = "bfloat16" if has_bfloat16_units() else "float32"
     return jnp.dtype(precision)

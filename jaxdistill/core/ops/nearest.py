@@ -5,19 +5,18 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import Array
-from jaxdistill.core.ops.similarity import unit
+from jaxdistill.core.ops.similarity import products, unit
 
 QUERY_ROWS = 1024
-"""Number of queries compared with a block at a time."""
+"""Number of queries that `nearest` compares with a block at a time."""
 BLOCK_ROWS = 50_000
-"""Number of rows of an array in memory compared at a time."""
-PAIRS = 8192
-"""Number of pairs compared at a time."""
+"""Number of rows that `nearest_others` compares at a time."""
+BLOCK_PAIRS = 8192
+"""Number of pairs that `scores_of_pairs` scores at a time."""
 
 
 def nearest(
@@ -27,37 +26,41 @@ def nearest(
 
     Args:
       queries: vectors of any length; a zero vector has cosine 0 to all rows.
-      blocks: the rows in blocks, read once; one block and its similarities are in memory at a time.
+      blocks: consecutive rows, read once; one block and its similarities are in memory at a time.
       count: rows per query; fewer are returned if there are fewer.
       dot: compare by dot product instead.
 
     Returns:
       Cosines in [-1, 1] or dot products, and indices of rows; ties are ordered by index.
     """
-    cosines, rows = np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64)
-    chunks = [np.asarray(queries[at : at + QUERY_ROWS], np.float32) for at in range(0, len(queries), QUERY_ROWS)]
-    start = 0
+    scores = np.zeros((len(queries), 0), np.float32)
+    rows = np.zeros((len(queries), 0), np.int64)
+    chunks = [
+        np.asarray(queries[start : start + QUERY_ROWS], np.float32) for start in range(0, len(queries), QUERY_ROWS)
+    ]
+    first_row = 0
     for block in blocks:
-        found = [
-            _nearest_in(chunk, np.asarray(block, np.float32), count=min(count, len(block)), dot=dot) for chunk in chunks
-        ]
-        values, indices = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        block = np.asarray(block, np.float32)
+        results = [_nearest_in(chunk, block, count=min(count, len(block)), dot=dot) for chunk in chunks]
+        block_scores, indices = (np.concatenate(arrays) for arrays in zip(*results, strict=True))
         # Earlier rows come first, and the stable sort keeps their order on ties.
-        cosines, rows = np.concatenate([cosines, values], axis=1), np.concatenate([rows, indices + start], axis=1)
-        order = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
-        cosines, rows = np.take_along_axis(cosines, order, axis=1), np.take_along_axis(rows, order, axis=1)
-        start += len(block)
-    return cosines, rows
+        scores = np.concatenate([scores, block_scores], axis=1)
+        rows = np.concatenate([rows, indices + first_row], axis=1)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+        scores = np.take_along_axis(scores, order, axis=1)
+        rows = np.take_along_axis(rows, order, axis=1)
+        first_row += len(block)
+    return scores, rows
 
 
 def nearest_others(
     queries: Float[np.ndarray, "q e"], rows: Float[np.ndarray, "n e"], *, count: int
 ) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
-    """Like `nearest`, for queries that are the first of the rows: leaves out the row that has the query's index."""
+    """Like `nearest`, for queries that are the first rows: leaves out each query's own row."""
     blocks = (rows[at : at + BLOCK_ROWS] for at in range(0, len(rows), BLOCK_ROWS))
     cosines, nearest_rows = nearest(queries, blocks, count=count + 1)
     # The stable sort moves the query's own row to the end, and the last column is dropped. If the own row is not among
-    # the best (equal rows precede it), that drops the worst one instead.
+    # the best, because equal rows precede it, the worst row is dropped.
     order = np.argsort(nearest_rows == np.arange(len(queries))[:, None], axis=1, kind="stable")[:, :-1]
     return np.take_along_axis(cosines, order, axis=1), np.take_along_axis(nearest_rows, order, axis=1)
 
@@ -75,10 +78,10 @@ def scores_of_pairs(
     *,
     dot: bool = False,
 ) -> Float[np.ndarray, " pairs"]:
-    """Cosine or dot product of each pair (index of a query, index of a row); 0 for a zero vector. May read a disk."""
+    """Cosine or dot product of each pair (index of a query, index of a row); 0 for a zero vector. Arrays may be on disk."""
     scores = np.zeros(len(query_indices), np.float32)
-    for start in range(0, len(scores), PAIRS):
-        block = slice(start, start + PAIRS)
+    for start in range(0, len(scores), BLOCK_PAIRS):
+        block = slice(start, start + BLOCK_PAIRS)
         left, right = queries[query_indices[block]], rows[row_indices[block]]
         if not dot:
             left = left / np.maximum(np.linalg.norm(left, axis=1, keepdims=True), 1e-12)
@@ -91,8 +94,7 @@ def scores_of_pairs(
 def _nearest_in(
     queries: Float[Array, "q e"], block: Float[Array, "n e"], *, count: int, dot: bool
 ) -> tuple[Float[Array, "q best"], Integer[Array, "q best"]]:
-    sides = (queries, block) if dot else (unit(queries), unit(block))
-    # In full precision: rounded operands could change the ranking.
-    products = jnp.einsum("qe,ne->qn", *sides, precision=jax.lax.Precision.HIGHEST)
-    best, indices = jax.lax.top_k(products, count)
+    if not dot:
+        queries, block = unit(queries), unit(block)
+    best, indices = jax.lax.top_k(products(queries, block), count)
     return best, indices

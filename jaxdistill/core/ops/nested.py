@@ -1,35 +1,34 @@
 """Any objective over nested widths of vectors: a vector's leading dimensions are a useful vector by themselves.
 
-Source: Kusupati et al., Matryoshka Representation Learning, NeurIPS 2022; none of the distillation papers uses it. A
-shorter vector is compared with one of two targets:
+Source: Kusupati et al., Matryoshka Representation Learning, NeurIPS 2022. A shorter vector is compared with one of two
+targets:
 
     truncated   the teacher's vectors cut to the same width: right for a teacher that was itself trained with nested widths
     projected   the teacher's whole vectors, reached through one matrix per width that is not exported: right for any other
                 teacher, whose leading dimensions mean no more than the last ones
 
-Truncated, every width has its own state (such as a queue of that width); projected, all share one.
+With `truncated`, every width has its own state, such as a queue of that width; with `projected`, all share one.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import Array, Encoded, Objective, Params, Sizes, alias
+from jaxdistill.core import Array, Encoded, LossAux, Objective, Params, Sizes, alias
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Nested(Objective):
-    """An objective of the whole vector and of its leading dimensions, for each width in `dims`; the loss is the mean over the widths."""
+    """The mean of an objective over the whole vector and its first `dim` dimensions, for each `dim` in `dims`."""
 
     objective: Objective
     dims: tuple[int, ...]
-    targets: str
+    """Widths; the full one counts once, whether or not it is among them."""
+    targets: Literal["truncated", "projected"]
 
-    # Only the state and the loss differ from the objective's.
     student_views = alias("objective.student_views")
     teacher_views = alias("objective.teacher_views")
     queue_size = alias("objective.queue_size")
@@ -48,7 +47,7 @@ class Nested(Objective):
         return self.targets == "projected" and bool(self.teacher_views)
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Any]:
-        """The objective's parameters and the matrices; its states by width, of which the full one is named `whole`."""
+        """The objective's parameters and the matrices, and its states by width; the full width's is named `whole`."""
         shorter = [dim for dim in self.dims if dim != sizes.width]
         matrices_key, whole_key, *keys = jax.random.split(key, 2 + len(shorter))
         params, whole = self.objective.init(whole_key, sizes, seeds)
@@ -57,7 +56,6 @@ class Nested(Objective):
                 f"nested/{dim}/kernel": dim**-0.5 * jax.random.normal(matrix_key, (dim, sizes.width), jnp.float32)
                 for dim, matrix_key in zip(shorter, jax.random.split(matrices_key, len(shorter)), strict=True)
             }
-            # All widths share the whole vector's state: mapped to the full width, they need no queue of their own.
             return {**params, **matrices}, {"whole": whole}
         states = {"whole": whole}
         for dim, width_key in zip(shorter, keys, strict=True):
@@ -65,23 +63,23 @@ class Nested(Objective):
             _, states[str(dim)] = self.objective.init(width_key, sizes._replace(width=dim), cut_seeds)
         return params, states
 
-    def __call__(
-        self, params: Params, state: Any, student: Encoded, teacher: Encoded | None
-    ) -> tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]:
+    def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded | None) -> LossAux:
         """Mean of the losses over the widths; the metrics are the full width's, plus each width's loss."""
-        losses, whole, metrics = self.objective(params, state["whole"], student, teacher)
-        total, states = losses, {"whole": whole}
+        total, whole, metrics = self.objective(params, state["whole"], student, teacher)
+        states = {"whole": whole}
         width = student.sentences.shape[-1]
+        metrics = {**metrics, f"loss/{width}": jnp.mean(total)}
         shorter = [dim for dim in self.dims if dim != width]
         for dim in shorter:
-            cut_student = student._replace(sentences=student.sentences[..., :dim])
+            cut = student.sentences[..., :dim]
             if self._projected:
-                matrix = params[f"nested/{dim}/kernel"]
-                through = jnp.matmul(cut_student.sentences, matrix, precision=jax.lax.Precision.HIGHEST)
-                one, _, _ = self.objective(params, state["whole"], cut_student._replace(sentences=through), teacher)
+                projected = jnp.matmul(cut, params[f"nested/{dim}/kernel"], precision=jax.lax.Precision.HIGHEST)
+                wide_student = student._replace(sentences=projected)
+                losses, _, _ = self.objective(params, state["whole"], wide_student, teacher)
             else:
                 cut_teacher = None if teacher is None else teacher._replace(sentences=teacher.sentences[..., :dim])
-                one, states[str(dim)], _ = self.objective(params, state[str(dim)], cut_student, cut_teacher)
-            metrics = {**metrics, f"loss/{dim}": jnp.mean(one)}
-            total = total + one
-        return total / (1 + len(shorter)), states, {**metrics, f"loss/{width}": jnp.mean(losses)}
+                cut_student = student._replace(sentences=cut)
+                losses, states[str(dim)], _ = self.objective(params, state[str(dim)], cut_student, cut_teacher)
+            metrics[f"loss/{dim}"] = jnp.mean(losses)
+            total = total + losses
+        return total / (1 + len(shorter)), states, metrics

@@ -30,13 +30,14 @@ MIN_LOGIT = -1e15
 """Start of the running maximum: below every product, and finite, so that subtracting it never gives NaN."""
 MASKED = -1e30
 """Added to products with rows that are not keys. So far below `MIN_LOGIT` that their weight, exp(MASKED - maximum), is 0."""
-BLOCK_ROWS, BLOCK_ROWS_OF_GPUS = 1024, 16384
-"""Keys that a device processes at a time, elsewhere and on GPUs; bounds the memory. GPUs take larger blocks, because at 1,024 keys
-the overhead of a block far exceeds its arithmetic (docs/performance.md)."""
+BLOCK_ROWS = 1024
+"""Keys that a TPU or CPU processes at a time; bounds the memory."""
+BLOCK_ROWS_OF_GPUS = 16384
+"""Keys that a GPU processes at a time: with 1,024, the overhead of a block far exceeds its arithmetic (docs/performance.md)."""
 
 
 class Ring(NamedTuple):
-    """A first-in-first-out queue of teacher vectors, stored as a ring of batches."""
+    """A first-in-first-out queue of teacher vectors, stored as a ring of batches; a block is one batch."""
 
     ring: Float[Array, "c b e"]
     """`c` batches; `dynamic_update_slice` replaces the oldest. Sharded over `b`, so that a write needs no
@@ -70,7 +71,8 @@ def softmax_over_ring(
     Args:
       queries: vectors already divided by their temperatures.
       ring: the queue after the batch is written; the block after the newest one is the oldest.
-      own_keys: None: the keys are the queue with the batch; else the queue without it, and each example's row of these.
+      own_keys: one key per example. If given, the keys of an example are the queue without the batch, and its own; None: the
+        queue with the batch.
       expired: range (start, stop) of rows of the oldest block that are no longer keys.
       starts_full: whether the initial blocks, before anything is written, hold keys.
     """
@@ -125,40 +127,40 @@ def _local(queries, rows, pushes, own_keys, *, expired, starts_full, block_rows)
 def _scan_ring(queries, ring, newest, filled, *, expired, without_newest, block_rows):
     """Maximum [q], sum of exponentials [q] and weighted sum of keys [q, e] of `queries [q, e]` over this device's part of the ring.
 
-    Leaves out the rows `expired` of the oldest block, blocks from `filled` on, which hold nothing yet, and, `without_newest`, the
-    newest block.
+    Leaves out the rows `expired` of the oldest block, blocks from `filled` on, which hold nothing yet, and, with
+    `without_newest`, the newest block.
     """
     blocks, b, e = ring.shape
     span = min(max(block_rows // b, 1), blocks)
     # Rows are numbered over all devices, because `expired` counts rows of the whole block.
     row = jax.lax.axis_index(BATCH_AXES) * b + jnp.arange(b)
-
-    index = jnp.arange(blocks, dtype=jnp.int32)
-    hidden = (index == (newest + 1) % blocks)[:, None] & ((row >= expired[0]) & (row < expired[1]))[None, :]
-    hidden = hidden | (index >= filled)[:, None]
+    block = jnp.arange(blocks, dtype=jnp.int32)
+    is_masked = (block == (newest + 1) % blocks)[:, None] & ((row >= expired[0]) & (row < expired[1]))[None, :]
+    is_masked = is_masked | (block >= filled)[:, None]
     if without_newest:
-        hidden = hidden | (index == newest)[:, None]
-    # Before the loop: computed inside, the compiler would repeat it for every query.
-    mask = jnp.where(hidden, MASKED, 0.0)
+        is_masked = is_masked | (block == newest)[:, None]
+    # Before the loop, because the compiler would repeat it inside for every query.
+    mask = jnp.where(is_masked, MASKED, 0.0)
 
-    def absorb(carry, start, count):
-        keys, masked = (jax.lax.dynamic_slice_in_dim(x, start, count, axis=0) for x in (ring, mask))
-        return _absorb(carry, queries, keys.reshape(count * b, e), masked.reshape(count * b))
+    def absorb_blocks(carry, start, count):
+        keys, key_mask = (jax.lax.dynamic_slice_in_dim(x, start, count, axis=0) for x in (ring, mask))
+        return _absorb(carry, queries, keys.reshape(count * b, e), key_mask.reshape(count * b))
 
-    maximum, total = jnp.full(queries.shape[0], MIN_LOGIT, jnp.float32), jnp.zeros(queries.shape[0], jnp.float32)
+    maximum = jnp.full(queries.shape[0], MIN_LOGIT, jnp.float32)
+    total = jnp.zeros(queries.shape[0], jnp.float32)
     carry = (maximum, total, jnp.zeros(queries.shape, jnp.float32))
-    # Slices have a static size: the loop takes whole groups of blocks, and the rest is absorbed after it.
-    full = blocks // span
+    # Slices have a static size: the loop takes `span` blocks at a time, and the rest is absorbed after it.
+    rounds = blocks // span
     carry = jax.lax.fori_loop(
-        jnp.int32(0), jnp.int32(full), lambda i, carry: absorb(carry, i * jnp.int32(span), span), carry
+        jnp.int32(0), jnp.int32(rounds), lambda i, carry: absorb_blocks(carry, i * jnp.int32(span), span), carry
     )
     if blocks % span:
-        carry = absorb(carry, jnp.int32(full * span), blocks % span)
+        carry = absorb_blocks(carry, jnp.int32(rounds * span), blocks % span)
     return carry
 
 
 def _absorb(carry, queries, keys, mask):
-    # Online softmax: rescale the sums to the new maximum, then add the block.
+    """Online softmax: rescales the sums of `carry`, as `_scan_ring` returns them, to the new maximum and adds the keys' part."""
     maximum, total, weighted = carry
     # One addition masks maximum and weights alike, because the maximum is never below MIN_LOGIT.
     logits = _products("qe,ke->qk", queries, keys) + mask[None, :]

@@ -1,4 +1,4 @@
-"""Unit vectors, similarities of sentences inside a batch, and their scale, 1 / temperature: fixed, or learned with the student."""
+"""Unit vectors, similarities of a batch's sentences, and their scale, 1 / temperature: fixed, or learned with the student."""
 
 import math
 from typing import Literal
@@ -14,6 +14,7 @@ HIDDEN = -1e9
 LearnedScale = Literal["none", "log", "linear"]
 """`none`: a fixed scale; `log`: its logarithm is a parameter; `linear`: the scale itself is a parameter."""
 MAX_SCALE = 100.0
+"""Bound of a learned scale, as in CLIP."""
 
 
 def unit(x: Float[Array, "... e"]) -> Float[Array, "... e"]:
@@ -27,14 +28,14 @@ def products(x: Float[Array, "n e"], y: Float[Array, "k e"]) -> Float[Array, "n 
 
 
 def without_own(logits: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Hides each sentence from its own candidates: the diagonal is `HIDDEN`."""
+    """Replaces the diagonal, each sentence's similarity to itself, by `HIDDEN`."""
     return jnp.where(jnp.eye(logits.shape[0], dtype=bool), jnp.float32(HIDDEN), logits)
 
 
 def spread_out(vectors: Float[Array, "b v e"]) -> Float[Array, ""]:
-    """Penalty on cosines between different examples in the same view; mean over the views.
+    """The spread-out regulariser, `M1^2 + max(0, M2 - 1/e)`; mean over the views.
 
-    With `M1` the mean of these cosines and `M2` the mean of their squares, `M1^2 + max(0, M2 - 1/e)`: vectors that are
+    `M1` is the mean of the cosines of different examples in the same view, `M2` the mean of their squares. Vectors that are
     spread evenly over the sphere have `M1 = 0` and `M2 = 1/e`.
 
     Args:
@@ -44,24 +45,27 @@ def spread_out(vectors: Float[Array, "b v e"]) -> Float[Array, ""]:
     """
     count, views, width = vectors.shape
     pairs = float(max(count * (count - 1), 1))
-    other = 1.0 - jnp.eye(count, dtype=jnp.float32)
-    terms = jnp.float32(0.0)
+    off_diagonal = 1.0 - jnp.eye(count, dtype=jnp.float32)
+    total = jnp.float32(0.0)
     for view in range(views):
-        cosines = other * products(vectors[:, view], vectors[:, view])
-        first, second = jnp.sum(cosines) / pairs, jnp.sum(jnp.square(cosines)) / pairs
-        terms = terms + jnp.square(first) + jax.nn.relu(second - 1.0 / width)
-    return terms / views
+        cosines = off_diagonal * products(vectors[:, view], vectors[:, view])
+        mean = jnp.sum(cosines) / pairs
+        mean_square = jnp.sum(jnp.square(cosines)) / pairs
+        total = total + jnp.square(mean) + jax.nn.relu(mean_square - 1.0 / width)
+    return total / views
 
 
 def scale_params(temperature: float, learned: LearnedScale) -> Params:
-    """Initial parameter of a learned scale; empty for a fixed one."""
+    """The initial parameter of a learned scale; empty for a fixed one."""
     if learned == "log":
         return {"log_scale": jnp.float32(-math.log(temperature))}
-    return {"scale": jnp.float32(1.0 / temperature)} if learned == "linear" else {}
+    if learned == "linear":
+        return {"scale": jnp.float32(1.0 / temperature)}
+    return {}
 
 
 def scale(params: Params, temperature: float, learned: LearnedScale) -> Float[Array, ""]:
-    """1 / temperature; a learned scale is bounded by 100, as in CLIP."""
+    """1 / temperature; a learned scale is at most `MAX_SCALE`."""
     if learned == "none":
         return jnp.float32(1.0 / temperature)
     return jnp.minimum(jnp.exp(params["log_scale"]) if learned == "log" else params["scale"], MAX_SCALE)

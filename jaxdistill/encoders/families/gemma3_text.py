@@ -23,32 +23,32 @@ READABLE = {"attn_logit_softcapping": ()}
 def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
     hugging_face.refuse_others(config, READABLE)
-    both_sides = bool(config.get("use_bidirectional_attention"))
+    is_bidirectional = bool(config.get("use_bidirectional_attention"))
     causal = config.get("is_causal", True)
     sliding = config.get("sliding_window") or 4096
     # NOTE: two keys switch causality off, with different windows: `use_bidirectional_attention` halves the file's number,
     # and `is_causal` decides whether that number counts the token itself.
-    window = (sliding // 2 + 1 if both_sides else sliding) - int(causal)
-    every = config.get("sliding_window_pattern", 6)
+    window = (sliding // 2 + 1 if is_bidirectional else sliding) - int(causal)
+    period = config.get("sliding_window_pattern", 6)
     layers = config["num_hidden_layers"]
-    types = hugging_face.layer_types(config, [SLIDING if (layer + 1) % every else FULL for layer in range(layers)])
+    types = hugging_face.layer_types(config, [SLIDING if (layer + 1) % period else FULL for layer in range(layers)])
     # The older `rope_scaling` does not apply to layers with a window.
     plain = dict(config) | {"rope_scaling": None}
-    local = hugging_face.rotary(plain, 10_000.0, of=SLIDING, old="rope_local_base_freq")
+    local = hugging_face.rotary(plain, 10_000.0, layer_type=SLIDING, theta_key="rope_local_base_freq")
     local = dataclasses.replace(local, window=window)
-    full = hugging_face.rotary(config, 1_000_000.0, of=FULL)
+    full = hugging_face.rotary(config, 1_000_000.0, layer_type=FULL)
     config = {"head_dim": 256, "num_key_value_heads": 4} | config
     return llama.architecture(
         config | {"rope_parameters": None, "rope_scaling": None, "mlp_bias": False},
         family="gemma3_text",
         activation=hugging_face.activation(config, "hidden_activation", default="gelu_pytorch_tanh"),
-        kinds=tuple(local if kind == SLIDING else full for kind in types),
+        kinds=tuple(local if layer_type == SLIDING else full for layer_type in types),
         norm="rms_plus_one",
         norm_place="both",
         embedding_scaled=True,
         query_key_norm=True,
         attention_scale=config.get("query_pre_attn_scalar", 256) ** -0.5,
-        causal=causal and not both_sides,
+        causal=causal and not is_bidirectional,
     )
 
 
@@ -63,7 +63,7 @@ def config(architecture: Architecture) -> Settings:
         "query_pre_attn_scalar": round((a.attention_scale or a.head_width**-0.5) ** -2),
         "use_bidirectional_attention": not a.causal,
         "sliding_window": local.window + 1 if a.causal else 2 * local.window,
-        "layer_types": hugging_face.types_of(a),
+        "layer_types": hugging_face.written_layer_types(a),
         "rope_theta": full.theta,
         "rope_local_base_freq": local.theta,
         "rope_parameters": {FULL: hugging_face.rope_parameters(full), SLIDING: hugging_face.rope_parameters(local)},

@@ -38,13 +38,13 @@ def architecture(config: Settings, **variations: Any) -> Architecture:
     if config.get("model_type") == "eurobert":
         hugging_face.refuse_others(config, hugging_face.ENCODER)
         config, variations = {"rms_norm_eps": 1e-5} | config, {"family": "eurobert", "causal": False}
-    code = config.get("auto_map") or {}
-    if "AutoModel" in code and "is_causal" not in config and "causal" not in variations:
+    own_code = config.get("auto_map") or {}
+    if "AutoModel" in own_code and "is_causal" not in config and "causal" not in variations:
         raise InputError(
-            f"config.json names its own code ({code['AutoModel']!s:.80}), which is not run, and does not say whether a token attends to "
-            'later ones; add "is_causal": false if it does (GTE-Qwen2, Stella, LLM2Vec), or true.'
+            f"config.json names its own code ({own_code['AutoModel']!s:.80}), which is not run, and does not say whether a token attends "
+            'to later ones; add "is_causal": false if it does (GTE-Qwen2, Stella, LLM2Vec), or true.'
         )
-    layers, mlp_bias = config["num_hidden_layers"], config.get("mlp_bias", False)
+    mlp_bias = config.get("mlp_bias", False)
     fields: dict[str, Any] = dict(
         family="llama",
         **hugging_face.sizes(config),
@@ -53,7 +53,7 @@ def architecture(config: Settings, **variations: Any) -> Architecture:
         hidden_dropout=0.0,
         attention_dropout=config.get("attention_dropout", 0.0),
         position_table=False,
-        kinds=(hugging_face.rotary(config, 10_000.0),) * layers,
+        kinds=(hugging_face.rotary(config, 10_000.0),) * config["num_hidden_layers"],
         norm="rms",
         norm_place="pre",
         embedding_norm=False,

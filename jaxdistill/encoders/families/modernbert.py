@@ -26,13 +26,14 @@ NAMES = {
 def architecture(config: Settings) -> Architecture:
     """Reads a `config.json`."""
     hugging_face.refuse_others(config, hugging_face.ENCODER)
-    layers, mlp_bias = config["num_hidden_layers"], config.get("mlp_bias", False)
-    every = config.get("global_attn_every_n_layers", 3)
-    types = hugging_face.layer_types(config, [SLIDING if layer % every else FULL for layer in range(layers)])
-    full = hugging_face.rotary(config, 160_000.0, of=FULL, old="global_rope_theta")
+    mlp_bias = config.get("mlp_bias", False)
+    period = config.get("global_attn_every_n_layers", 3)
+    default_types = [SLIDING if layer % period else FULL for layer in range(config["num_hidden_layers"])]
+    types = hugging_face.layer_types(config, default_types)
+    full = hugging_face.rotary(config, 160_000.0, layer_type=FULL, theta_key="global_rope_theta")
     each_side = config.get("local_attention", 128) // 2
     local = dataclasses.replace(
-        hugging_face.rotary(config, 10_000.0, of=SLIDING, old="local_rope_theta"),
+        hugging_face.rotary(config, 10_000.0, layer_type=SLIDING, theta_key="local_rope_theta"),
         window=config.get("sliding_window", each_side),
     )
     return Architecture(
@@ -43,7 +44,7 @@ def architecture(config: Settings) -> Architecture:
         hidden_dropout=config.get("embedding_dropout", 0.0),
         attention_dropout=config.get("attention_dropout", 0.0),
         position_table=False,
-        kinds=tuple(local if kind == SLIDING else full for kind in types),
+        kinds=tuple(local if layer_type == SLIDING else full for layer_type in types),
         norm="layer" if config.get("norm_bias", False) else "layer_no_bias",
         norm_place="pre",
         first_norm=False,
@@ -72,7 +73,7 @@ def config(architecture: Architecture) -> Settings:
         "attention_bias": a.attention_bias,
         "mlp_bias": a.output_bias,
         "local_attention": 2 * local.window,
-        "layer_types": hugging_face.types_of(a),
+        "layer_types": hugging_face.written_layer_types(a),
         **_period(a),
         "global_rope_theta": full.theta,
         "local_rope_theta": local.theta,
@@ -82,7 +83,7 @@ def config(architecture: Architecture) -> Settings:
 
 def _period(a: Architecture) -> dict[str, int]:
     """The option that transformers before 5 reads instead of `layer_types`; empty if no period describes the layers."""
-    for every in range(1, a.layers + 1):
-        if all(bool(kind.window) == bool(layer % every) for layer, kind in enumerate(a.kinds)):
-            return {"global_attn_every_n_layers": every}
+    for period in range(1, a.layers + 1):
+        if all(bool(kind.window) == bool(layer % period) for layer, kind in enumerate(a.kinds)):
+            return {"global_attn_every_n_layers": period}
     return {}

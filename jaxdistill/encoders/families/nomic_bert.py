@@ -49,19 +49,18 @@ READABLE = {
 
 def architecture(config: Settings) -> Architecture:
     """Reads a `config.json` in today's or the older form."""
-    is_old = "n_embd" in config
     hugging_face.refuse_others(config, READABLE)
-    config = {OLD_NAMES.get(key, key) if is_old else key: value for key, value in config.items()}
-    if is_old and "n_positions" in config:
-        # For longer texts, the checkpoints' own code stretches rotary positions, which is not supported.
-        longest = config.get("max_trained_positions", config["n_positions"])
-        config |= {"max_position_embeddings": longest, "hidden_act": "silu"}
-    layers = config["num_hidden_layers"]
+    if "n_embd" in config:
+        config = {OLD_NAMES.get(key, key): value for key, value in config.items()}
+        if "n_positions" in config:
+            # For longer texts, the checkpoints' own code stretches rotary positions, which is not supported.
+            max_positions = config.get("max_trained_positions", config["n_positions"])
+            config |= {"max_position_embeddings": max_positions, "hidden_act": "silu"}
     return bert.architecture(
         {"hidden_act": "silu", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} | config,
         family="nomic_bert",
         position_table=False,
-        kinds=(hugging_face.rotary(config, 1_000.0),) * layers,
+        kinds=(hugging_face.rotary(config, 1_000.0),) * config["num_hidden_layers"],
         attention_bias=False,
         gated=True,
         intermediate_bias=False,

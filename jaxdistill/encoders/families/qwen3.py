@@ -29,7 +29,7 @@ def architecture(config: Settings) -> Architecture:
 
 def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder."""
-    types = hugging_face.types_of(architecture)
+    types = hugging_face.written_layer_types(architecture)
     return llama.config(architecture) | {
         "use_sliding_window": SLIDING in types,
         "sliding_window": hugging_face.sliding_window(architecture),
