@@ -22,7 +22,7 @@ import json
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -39,7 +39,7 @@ from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import Advance
 from jaxdistill.data.targets import cached_vectors, finished, write_note
-from jaxdistill.data.text import TEXT, Text, read, sources_of, split_specs
+from jaxdistill.data.text import TEXT, Text, read, sources_of
 from jaxdistill.models.inference import Embedder, load
 from jaxdistill.models.outside import PREFIX, Reranker
 
@@ -224,7 +224,8 @@ def mine(
     path = output_file(output, [".tsv"]) if output else None
     use_plugins(",".join(listed(plugins)))
     columns, corpus_columns = {TEXT: column, "positive": positive_column}, {TEXT: corpus_column}
-    pair_specs, corpus_specs = _specs(pairs, columns, "pairs"), _specs(corpus, corpus_columns, "corpus")
+    pair_specs = sources_of(pairs, columns, argument="pairs")
+    corpus_specs = sources_of(corpus, corpus_columns, argument="corpus")
     texts = questions(read(pair_specs, columns), read(corpus_specs, corpus_columns))
 
     # `min_score` needs no spare candidates: those farther away score lower still.
@@ -354,10 +355,6 @@ def _scored_candidates(
     if scorer:
         scores = pair_scores(np.repeat(query_rows, depth), rows.ravel()).reshape(rows.shape)
     return np.split(scores_of_positives, np.cumsum(counts)[:-1]), scores, rows
-
-
-def _specs(text: Text, columns: Mapping[str, str], argument: str) -> list[str]:
-    return split_specs(text) if isinstance(text, str) else sources_of(text, columns, argument=argument)
 
 
 def _digest(*facts: object) -> str:
