@@ -95,7 +95,7 @@ def hard_negatives(
     scores: Float[np.ndarray, "q candidates"],
     rows: Integer[np.ndarray, "q candidates"],
     excluded: Sequence[Sequence[int]],
-    positive_scores: Sequence[Sequence[float]],
+    positive_scores: Sequence[Sequence[float] | Float[np.ndarray, " positives"]],
     *,
     num_negatives: int,
     range_min: int,

@@ -613,7 +613,8 @@ def parse_roles(text: str, *, columns: Sequence[str], sources: int) -> Roles:
       columns: names of the text's columns.
       sources: number of sources.
     """
-    roles, named = [], {}
+    roles: list[str] = []
+    named: dict[str, str] = {}
     for entry in (text.strip() or NO_ROLE).split(","):
         column, equals, role = (word.strip() for word in entry.rpartition("="))
         roles.append("" if role == NO_ROLE else role)
