@@ -24,9 +24,6 @@ from itertools import chain, dropwhile, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import numpy as np
-from jaxtyping import UInt64
-
 from jaxdistill.core import ROLES, SECOND, InputError, error_line, errors_of, paths
 from jaxdistill.core.files import buckets, drafted, file_digest, foreign_errors, is_remote, writing
 
@@ -684,7 +681,7 @@ def identifying(columns: Collection[str], *, chunked: bool) -> list[str]:
     return [name for name in names if name in columns]
 
 
-def excluded_keys(specs: Sequence[str], identity: Mapping[str, str], cache: str = "") -> UInt64[np.ndarray, " rows"]:
-    """The distinct `row_key`s of the rows of `data.exclude`, ascending, computed from the columns `identity`."""
+def excluded_keys(specs: Sequence[str], identity: Mapping[str, str], cache: str = "") -> set[int]:
+    """The `row_key`s of the rows of `data.exclude`, computed from the columns `identity`."""
     with errors_of("data.exclude"):
-        return np.unique(np.fromiter((row_key(row) for row in read(specs, identity, cache=cache)), np.uint64))
+        return {row_key(row) for row in read(specs, identity, cache=cache)}

@@ -309,7 +309,7 @@ def build_store(
     def build(unfinished: Path) -> None:
         chosen = portions(specs, columns, roles, separate=chunking is not None)
         names = [TEXT] if chunking else list(columns)
-        excluded = set(excluded_keys(exclude, identity, cache).tolist())
+        excluded = excluded_keys(exclude, identity, cache)
         builder = _Builder(specs, chosen, names, tokenizer, max_length, prompts, chunking, excluded, cache)
         draft = _Draft(unfinished)
         portion_rows = builder.tokenise(draft, shown=progress and "tokenising")
