@@ -21,7 +21,9 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -37,7 +39,7 @@ from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import Advance
 from jaxdistill.data.targets import cached_vectors, finished, write_note
-from jaxdistill.data.text import TEXT, Text, read, sources_of, split_specs
+from jaxdistill.data.text import TEXT, Text, read, sources_of
 from jaxdistill.models.inference import Embedder, load
 from jaxdistill.models.outside import PREFIX, Reranker
 
@@ -76,24 +78,24 @@ def questions(pairs: Iterable[Sequence[str]], corpus: Iterable[Sequence[str]]) -
     def key(text: str) -> bytes:  # of 8 bytes, because a corpus has millions of texts
         return hashlib.blake2b(" ".join(text.casefold().split()).encode(), digest_size=8).digest()
 
-    texts, positives = list(documents), [list(rows) for rows in queries.values()]
+    texts = list(documents)
     # Queries that differ only in case and white space exclude each other's positives too.
-    excluded_keys: dict[bytes, set[bytes]] = {}
-    for query, rows in zip(queries, positives, strict=True):
-        excluded_keys.setdefault(key(query), set()).update(map(key, (query, *(texts[row] for row in rows))))
-    rows_of: dict[bytes, list[int]] = {text_key: [] for keys in excluded_keys.values() for text_key in keys}
+    excluded_keys = defaultdict[bytes, set[bytes]](set)
+    for query, rows in queries.items():
+        excluded_keys[key(query)].update(map(key, (query, *(texts[row] for row in rows))))
+    rows_by_key: dict[bytes, list[int]] = {text_key: [] for keys in excluded_keys.values() for text_key in keys}
     for row, text in enumerate(texts):
-        if (text_key := key(text)) in rows_of:
-            rows_of[text_key].append(row)
-    excluded = [sorted({row for one in excluded_keys[key(query)] for row in rows_of[one]}) for query in queries]
-    return Questions(list(queries), texts, positives, excluded)
+        if (text_key := key(text)) in rows_by_key:
+            rows_by_key[text_key].append(row)
+    excluded = [sorted(chain(*(rows_by_key[found] for found in excluded_keys[key(query)]))) for query in queries]
+    return Questions(list(queries), texts, [list(rows) for rows in queries.values()], excluded)
 
 
 def hard_negatives(
     scores: Float[np.ndarray, "q candidates"],
     rows: Integer[np.ndarray, "q candidates"],
     excluded: Sequence[Sequence[int]],
-    positive_scores: Sequence[Sequence[float]],
+    positive_scores: Sequence[Sequence[float] | Float[np.ndarray, " positives"]],
     *,
     num_negatives: int,
     range_min: int,
@@ -107,10 +109,18 @@ def hard_negatives(
 ) -> tuple[Integer[np.ndarray, "q negatives"], Float[np.ndarray, "q negatives"]]:
     """The rows and scores of each query's negatives, best first; the score is minus infinity where there are too few.
 
-    `mine` documents the limits. `rows` and `scores` are of the candidates, `excluded` lists rows that are no negatives.
+    `mine` documents the limits.
+
+    Args:
+      scores: score of each candidate with its query.
+      rows: row of each candidate among the documents.
+      excluded: for each query, the rows that cannot be its negatives.
+      positive_scores: for each query, the scores of its positives.
     """
-    lowest = np.array([min(of_query) for of_query in positive_scores], np.float32)[:, None]
-    barred = np.stack([np.isin(found, of_query) for found, of_query in zip(rows, excluded, strict=True)])
+    lowest = np.array([min(query_scores) for query_scores in positive_scores], np.float32)[:, None]
+    barred = np.stack(
+        [np.isin(candidates, barred_rows) for candidates, barred_rows in zip(rows, excluded, strict=True)]
+    )
     if absolute_margin is not None:
         barred |= scores + np.float32(absolute_margin) > lowest
     if relative_margin is not None:
@@ -125,8 +135,8 @@ def hard_negatives(
         ranked = np.take_along_axis(scores, order, axis=1)
         # 2 is above every draw, so barred candidates come last.
         draws = np.where(np.isfinite(ranked), np.random.default_rng(seed).random(ranked.shape), 2.0)
-        drawn = np.sort(np.argsort(draws, axis=1, kind="stable")[:, :num_negatives], axis=1)
-        order = np.take_along_axis(order, drawn, axis=1)
+        ranks = np.sort(np.argsort(draws, axis=1, kind="stable")[:, :num_negatives], axis=1)
+        order = np.take_along_axis(order, ranks, axis=1)
     order = order[:, :num_negatives]
     return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
@@ -137,12 +147,12 @@ class Models(NamedTuple):
     embedder: Embedder
     cross_encoder: Embedder | Reranker | None
     """Scores what the embedder finds."""
+    cross_encoder_facts: Sequence[str]
+    """Digest and precision of the cross-encoder, which determine its scores."""
     query_prompt: str
     document_prompt: str
     logits: bool
     progress: bool
-    scored_by: Sequence[str]
-    """The cross-encoder's digest and precision."""
 
 
 def mine(
@@ -214,107 +224,112 @@ def mine(
     path = output_file(output, [".tsv"]) if output else None
     use_plugins(",".join(listed(plugins)))
     columns, corpus_columns = {TEXT: column, "positive": positive_column}, {TEXT: corpus_column}
-    pair_specs, corpus_specs = _specs(pairs, columns, "pairs"), _specs(corpus, corpus_columns, "corpus")
+    pair_specs = sources_of(pairs, columns, argument="pairs")
+    corpus_specs = sources_of(corpus, corpus_columns, argument="corpus")
     texts = questions(read(pair_specs, columns), read(corpus_specs, corpus_columns))
 
     # `min_score` needs no spare candidates: those farther away score lower still.
     has_upper_limit = any(limit is not None for limit in (max_score, absolute_margin, relative_margin))
     spare = SPARE if has_upper_limit else 1
     range_max = range_max or range_min + spare * num_negatives + max(map(len, texts.positives))
+    if num_negatives < 1 or not 0 <= range_min <= range_max - num_negatives:
+        raise InputError(
+            f"{num_negatives=} must be at least 1, {range_min=} at least 0, and {range_max=} at least their sum."
+        )
     limits: dict[str, Any] = dict(
         num_negatives=num_negatives, range_min=range_min, range_max=range_max, max_score=max_score, min_score=min_score,
         absolute_margin=absolute_margin, relative_margin=relative_margin, sampling_strategy=sampling_strategy, seed=seed,
     )  # fmt: skip
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
-    scorer, scored_by = None, [""]
+    scorer, scorer_facts = None, [""]
     if str(cross_encoder).startswith(PREFIX):
         scorer = Reranker(str(cross_encoder), batch_size=batch_size)
-        scored_by = [scorer.digest()]
+        scorer_facts = [scorer.digest()]
     elif cross_encoder:
         scorer = load(cross_encoder, batch_size=batch_size, precision=precision)
-        scored_by = [scorer.model.digest(), scorer.compute_dtype.name]
+        scorer_facts = [scorer.model.digest(), scorer.compute_dtype.name]
     query_prompt = embedder.prefix(prompt_name or None, "" if prompt_name else "query")
     document_prompt = embedder.prefix(corpus_prompt_name or None, "" if corpus_prompt_name else "document")
-    models = Models(embedder, scorer, query_prompt, document_prompt, logits, show_progress_bar, scored_by)
-    return _mined(texts, models, limits, output_format=output_format, path=path)
+    models = Models(embedder, scorer, scorer_facts, query_prompt, document_prompt, logits, show_progress_bar)
 
-
-def _mined(
-    texts: Questions, models: Models, limits: Mapping[str, Any], *, output_format: str, path: Path | None
-) -> list[dict[str, Any]] | Path:
-    """Finds the negatives and writes the table; returns its path, or its rows without `path`. `limits` are the keyword arguments of
-    `hard_negatives`."""
-    number, range_min, range_max = limits["num_negatives"], limits["range_min"], limits["range_max"]
-    if number < 1 or not 0 <= range_min <= range_max - number:
-        raise InputError(
-            f"num_negatives={number} must be at least 1, {range_min=} at least 0, and {range_max=} at least their sum."
-        )
     origin = {
-        **limits, "output_format": output_format, "logits": models.logits, "prompt of a query": models.query_prompt,
-        "prompt of a document": models.document_prompt, "model": models.embedder.model.digest(),
-        "max_length": models.embedder.model.max_length, "precision": models.embedder.compute_dtype.name,
-        "cross_encoder": models.scored_by[0], "text": _digest(json.dumps(texts)),
+        **limits, "output_format": output_format, "logits": logits, "prompt of a query": query_prompt,
+        "prompt of a document": document_prompt, "model": embedder.model.digest(), "max_length": embedder.model.max_length,
+        "precision": embedder.compute_dtype.name, "cross_encoder": scorer_facts[0], "text": _digest(json.dumps(texts)),
     }  # fmt: skip
-    size = f"{len(texts.queries):,} queries, {len(texts.documents):,} documents"
-    if path and (done := finished(path, origin)):
-        log.info(f"{path}: {done['rows']:,} rows; {size}")
+    sizes = f"{len(texts.queries):,} queries, {len(texts.documents):,} documents"
+    if path and (written := finished(path, origin)):
+        log.info(f"{path}: {written['rows']:,} rows; {sizes}")
         return path
     if path:
         try_writing(path)
     positive_scores, scores, rows = _scored_candidates(texts, models, count=range_max)
     rows, scores = hard_negatives(scores, rows, texts.excluded, positive_scores, **limits)
-
-    counts, is_triplet = np.isfinite(scores).sum(axis=1), output_format == "triplet"
-    suffixes = [""] if is_triplet else [f"_{rank}" for rank in range(1, number + 1)]
-    names = ["text", "positive", *(f"negative{suffix}" for suffix in suffixes)]
-    names += ["score_positive", *(f"score_negative{suffix}" for suffix in suffixes)]
-    table: list[list[Any]] = []
-    for query, count in enumerate(counts.tolist()):
-        groups = [[rank] for rank in range(count)]  # a table row for each negative
-        if not is_triplet:
-            groups = [range(number)] if count == number else []
-        for row, of_positive in zip(texts.positives[query], positive_scores[query], strict=True):
-            for ranks in groups:
-                negatives = [texts.documents[rows[query, rank]] for rank in ranks]
-                numbers = [float(f"{score:.7g}") for score in (of_positive, *(scores[query, rank] for rank in ranks))]
-                table.append([texts.queries[query], texts.documents[row], *negatives, *numbers])
+    counts = np.isfinite(scores).sum(axis=1)
+    table = _table(texts, positive_scores, rows, scores, is_triplet=output_format == "triplet")
     if not table:
         raise InputError(
             f"no query has enough negatives: at most {counts.max()} candidates of a query are within the limits and are not positives, "
-            f"num_negatives={number}; relax the limits, raise range_max, or add documents with corpus."
+            f"{num_negatives=}; relax the limits, raise range_max, or add documents with corpus."
         )
     if path is None:
-        return [dict(zip(names, row, strict=True)) for row in table]
+        return table
     with writing(path), drafted(path) as draft:
         with open(draft, "w", encoding="utf-8", newline="\n") as file:
-            for row in (names, *table):
-                cells = (f"{cell:.7g}" if isinstance(cell, float) else re.sub(r"[\t\r\n]+", " ", cell) for cell in row)
-                file.write("\t".join(cells) + "\n")
+            for cells in (table[0], *(row.values() for row in table)):
+                texts_of_cells = (
+                    f"{cell:.7g}" if isinstance(cell, float) else re.sub(r"[\t\r\n]+", " ", cell) for cell in cells
+                )
+                file.write("\t".join(texts_of_cells) + "\n")
         write_note(path, origin, {"rows": len(table)})
-    positives = np.concatenate([np.asarray(one, np.float32) for one in positive_scores])
+    positives = np.concatenate(positive_scores)
     log.info(f"mean score of positives {positives.mean():.4f}, of negatives {scores[np.isfinite(scores)].mean():.4f}")
-    if lacking := (counts < number).sum():
-        log.info(f"{lacking:,} of {len(counts):,} queries have fewer than {number} negatives; {range_max=}")
-    log.info(f"{path}: {len(table):,} rows; {size}")
+    if lacking := (counts < num_negatives).sum():
+        log.info(f"{lacking:,} of {len(counts):,} queries have fewer than {num_negatives} negatives; {range_max=}")
+    log.info(f"{path}: {len(table):,} rows; {sizes}")
     return path
+
+
+def _table(
+    texts: Questions, positive_scores: Sequence[np.ndarray], rows: np.ndarray, scores: np.ndarray, *, is_triplet: bool
+) -> list[dict[str, Any]]:
+    """The rows of the output, by column: for each positive of a query, a row for each negative, or one row with all negatives of a
+    query that has enough. `rows` and `scores` are those of `hard_negatives`."""
+    number = rows.shape[1]
+    suffixes = [""] if is_triplet else [f"_{rank}" for rank in range(1, number + 1)]
+    names = ["text", "positive", *(f"negative{suffix}" for suffix in suffixes)]
+    names += ["score_positive", *(f"score_negative{suffix}" for suffix in suffixes)]
+    table = []
+    for query, count in enumerate(np.isfinite(scores).sum(axis=1).tolist()):
+        groups = [[rank] for rank in range(count)]
+        if not is_triplet:
+            groups = [range(number)] if count == number else []
+        for positive, positive_score in zip(texts.positives[query], positive_scores[query], strict=True):
+            for ranks in groups:
+                cells = [texts.documents[row] for row in (positive, *rows[query, ranks])]
+                numbers = [float(f"{score:.7g}") for score in (positive_score, *scores[query, ranks])]
+                table.append(dict(zip(names, [texts.queries[query], *cells, *numbers], strict=True)))
+    return table
 
 
 def _scored_candidates(
     texts: Questions, models: Models, *, count: int
-) -> tuple[list[list[float]], Float[np.ndarray, "q candidates"], Integer[np.ndarray, "q candidates"]]:
+) -> tuple[
+    list[Float[np.ndarray, " positives"]], Float[np.ndarray, "q candidates"], Integer[np.ndarray, "q candidates"]
+]:
     """The scores of each query's positives, and the scores and rows of its nearest documents: `count` of them, and as many more as
     any query excludes. Vectors and a cross-encoder's scores are cached on disk.
     """
     embedder, scorer = models.embedder, models.cross_encoder
     folder, is_dot = cache_folder() / "mined", embedder.model.definition.similarity == "dot"
 
-    def vectors(prompt: str, sentences: Sequence[str], what: str) -> Float[np.ndarray, "n e"]:
+    def vectors(prompt: str, sentences: Sequence[str], title: str) -> Float[np.ndarray, "n e"]:
         def embed(block: Sequence[str], advance: Advance) -> np.ndarray:
             return embedder.encode([prompt + text for text in block], prompt="", show_progress_bar=advance)
 
         facts = embedder.model.digest(), embedder.compute_dtype.name, prompt, embedder.model.max_length
-        key, width = _digest(*facts, *sentences), embedder.width
-        return cached_vectors(folder, key, embed, sentences, width, what=what, progress=models.progress)
+        key = _digest(*facts, *sentences)
+        return cached_vectors(folder, key, embed, sentences, embedder.width, what=title, progress=models.progress)
 
     def pair_scores(query_rows: np.ndarray, document_rows: np.ndarray) -> Float[np.ndarray, " pairs"]:
         if scorer is None:
@@ -324,27 +339,22 @@ def _scored_candidates(
             left, right = [texts.queries[row] for row in block[:, 0]], [texts.documents[row] for row in block[:, 1]]
             return scorer.score(left, right, logits=models.logits, show_progress_bar=advance)[:, None]
 
-        rows: Any = np.stack([query_rows, document_rows], axis=1)
-        chosen = hashlib.sha256(rows.tobytes()).hexdigest()
-        key = _digest(*models.scored_by, models.logits, json.dumps(texts), chosen)
-        return cached_vectors(folder, key, score, rows, 1, what="scoring pairs", progress=models.progress)[:][:, 0]
+        pairs: Any = np.stack([query_rows, document_rows], axis=1)
+        pairs_digest = hashlib.sha256(pairs.tobytes()).hexdigest()
+        key = _digest(*models.cross_encoder_facts, models.logits, json.dumps(texts), pairs_digest)
+        return cached_vectors(folder, key, score, pairs, 1, what="scoring pairs", progress=models.progress)[:][:, 0]
 
     queries = vectors(models.query_prompt, texts.queries, "queries")
     documents = vectors(models.document_prompt, texts.documents, "documents")
-    every, counts = np.arange(len(queries)), [len(positives) for positives in texts.positives]
-    positives = np.concatenate([np.asarray(one, np.int64) for one in texts.positives])
-    positive_scores = np.split(pair_scores(np.repeat(every, counts), positives), np.cumsum(counts)[:-1])
+    query_rows, counts = np.arange(len(queries)), [len(positives) for positives in texts.positives]
+    scores_of_positives = pair_scores(np.repeat(query_rows, counts), np.concatenate(texts.positives))
     # The nearest documents may all be excluded (positives, the query itself), so these come on top.
     depth = min(count + max(map(len, texts.excluded)), len(documents))
     blocks = (documents[start : start + BLOCK_ROWS] for start in range(0, len(documents), BLOCK_ROWS))
     scores, rows = nearest(queries[:], blocks, count=depth, dot=is_dot)
     if scorer:
-        scores = pair_scores(np.repeat(every, depth), rows.ravel()).reshape(rows.shape)
-    return [part.tolist() for part in positive_scores], scores, rows
-
-
-def _specs(text: Text, columns: Mapping[str, str], argument: str) -> list[str]:
-    return split_specs(text) if isinstance(text, str) else sources_of(text, columns, argument=argument)
+        scores = pair_scores(np.repeat(query_rows, depth), rows.ravel()).reshape(rows.shape)
+    return np.split(scores_of_positives, np.cumsum(counts)[:-1]), scores, rows
 
 
 def _digest(*facts: object) -> str:

@@ -113,20 +113,20 @@ def test_pairs_of_other_files_are_left_out_either_way_round(tmp_path):
     ]
 
 
-def test_shards_do_not_show(tmp_path, monkeypatch):
-    """Rows with an empty cell, and shards without any other row, included."""
+def test_batches_do_not_show(tmp_path, monkeypatch):
+    """Rows with an empty cell, and batches without any other row, included."""
     lines = [*made_up(20), *[""] * 9, *made_up(20), " ", "x"]
     whole = store_of(tmp_path, lines, dedupe=True)
-    monkeypatch.setattr(tokens, "SHARD_ROWS", 4)
     monkeypatch.setattr(tokens, "BATCH_ROWS", 3)
-    sharded = store_of(tmp_path, lines, dedupe=True, cache_folder=tmp_path / "other")
-    assert list(sharded.texts()) == [*made_up(20), "x"]
-    assert files_in(whole.folder) == files_in(sharded.folder)
+    again = store_of(tmp_path, lines, dedupe=True, cache_folder=tmp_path / "other")
+    assert list(again.texts()) == [*made_up(20), "x"]
+    assert files_in(whole.folder) == files_in(again.folder)
 
 
 @pytest.mark.parametrize("ended", [0, 2, 3])
-def test_a_killed_tokenisation_goes_on_with_the_shards_that_are_missing(tmp_path, monkeypatch, ended):
-    monkeypatch.setattr(tokens, "SHARD_ROWS", 8)
+def test_a_killed_tokenisation_goes_on_where_it_ended(tmp_path, monkeypatch, ended):
+    """Also where it was killed between the files of a batch."""
+    monkeypatch.setattr(tokens, "BATCH_ROWS", 8)
     lines, tokenise, calls = made_up(30), tokens.tokenised_words, itertools.count()
     whole = store_of(tmp_path, lines)
 
@@ -138,18 +138,21 @@ def test_a_killed_tokenisation_goes_on_with_the_shards_that_are_missing(tmp_path
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(tokens, "tokenised_words", killed)
         store_of(tmp_path, lines, cache_folder=tmp_path / "other")
+    (unfinished,) = tmp_path.glob("other/tokens/*.unfinished")
+    with open(unfinished / "0.ids", "ab") as file:
+        file.write(b"begun")
     calls = itertools.count(start=10)
     monkeypatch.setattr(tokens, "tokenised_words", killed)
     again = store_of(tmp_path, lines, cache_folder=tmp_path / "other")
     assert next(calls) == 10 + 4 - ended
     assert files_in(again.folder) == files_in(whole.folder)
-    assert not list(again.folder.parent.glob("*.shards")), "only the store stays"
+    assert not list(again.folder.parent.glob("*.unfinished")), "only the store stays"
 
 
 def test_processes_that_share_a_folder_build_one_store(tmp_path, monkeypatch):
     """Each has a lock of its own, as processes have."""
-    builds, write = [], tokens._Builder.write
-    monkeypatch.setattr(tokens._Builder, "write", lambda *args, **more: builds.append(1) or write(*args, **more))
+    builds, finish = [], tokens._Builder.finish
+    monkeypatch.setattr(tokens._Builder, "finish", lambda *args, **more: builds.append(1) or finish(*args, **more))
     (tmp_path / "text.txt").write_text("\n".join(made_up(30)))
 
     def store(_):
@@ -184,5 +187,5 @@ def test_a_text_that_changes_while_it_is_tokenised_makes_no_store(tmp_path, monk
         patch.setattr(tokens, "tokenised_words", tokenise_and_change)
         with pytest.raises(InputError, match="text.txt changed while it was read"):
             store_of(tmp_path, SENTENCES)
-    assert not list((tmp_path / "cache").rglob("*.shards")) and not list((tmp_path / "cache").rglob("store.json"))
+    assert not list((tmp_path / "cache").rglob("*.unfinished")) and not list((tmp_path / "cache").rglob("store.json"))
     assert store_of(tmp_path, SENTENCES).texts()[0] == SENTENCES[0]

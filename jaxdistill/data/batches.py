@@ -46,9 +46,9 @@ class _Stream(NamedTuple):
         return max(view.longest(self.store) for view in self.views)
 
     def most_words(self, rows: Integer[np.ndarray, " b"]) -> int:
-        """The most words that a sentence of a random view has; at least 1."""
+        """The most words that a sentence has in a column of a random view; at least 1."""
         columns = {view.column for view in self.views if view.is_random}
-        return max([1, *(int(self.store.counts_of(column, rows).words.max()) for column in columns)])
+        return max((int(self.store.counts_of(column, rows).words.max(initial=1)) for column in columns), default=1)
 
     def each_use(self) -> Iterator[tuple[int, "views.View", int]]:
         """Yields (index, view, number of earlier uses of the same view)."""
@@ -64,11 +64,13 @@ class _Plan(NamedTuple):
     order: Integer[np.ndarray, " b"]
     """Examples of the batch in group order, as indices of `rows`."""
     uniform: Callable[[int], Float[np.ndarray, "b draws"]]
+    """Draws the random numbers of the n-th use of an augmentation, one per word."""
     slots: list[Integer[np.ndarray, "g n"]]
     """Slots to reserve for each sentence, at least its length; group-major, an example's views adjacent."""
     changed: list[dict[int, packing.Ragged]]
     """Maps the index of each view that changes the text, or is not read, to its sentences, in the order of the epoch."""
     terms: SourceTerms
+    """What a batch of this source trains; the views that it does not need are not read."""
 
 
 class Viewed(NamedTuple):
@@ -173,7 +175,7 @@ class Batches:
         keys = np.array([hashed[column] for column in columns], np.uint64)
         return np.ascontiguousarray(keys.T)[..., None].view(np.uint32)
 
-    def _packed(self, plan: _Plan) -> list[tuple[Integer[np.ndarray, "own n"], packing.Shape]]:
+    def _packed(self, plan: _Plan) -> list[tuple[Integer[np.ndarray, "local n"], packing.Shape]]:
         """For each stream, the first slot of each sentence of this process's groups, and the smallest shape that holds
         all groups, other processes' too: all must run the same program."""
         for shapes in self.shapes:
@@ -196,7 +198,7 @@ class Batches:
         terms = SourceTerms((), (set(), set()))
         if self._sources:
             terms = self._sources[np.searchsorted(np.cumsum(self._student.store.source_rows), rows[0], side="right")]
-        # Sentences of the views that change the text, whose lengths are only known after tokenising, and of those not read.
+        # Lengths of views that change the text are only known after tokenising. A view that is not read has one padding token.
         changed = [
             {
                 index: packing.Ragged(np.full(len(rows), stream.store.pad_id), np.ones(len(rows), np.int64))

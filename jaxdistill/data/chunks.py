@@ -14,7 +14,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise
 
 import numpy as np
@@ -76,15 +76,15 @@ class Chunking:
         while batch := list(islice(texts, BATCH_TEXTS)):
             with foreign_errors("the tokenizer cannot read the text"):
                 encodings = tokenizer.encode_batch(batch, add_special_tokens=False)
-            of_texts = []
+            chunks_of_texts = []
             for text, encoding in zip(batch, encodings, strict=True):
                 ends = np.fromiter((end for _, end in encoding.offsets), np.int64, len(encoding))
                 cuts = self._cuts(text, np.maximum.accumulate(ends)) if len(ends) else []
                 parts = (text[start:end].strip() for start, end in pairwise([0, *cuts]))
-                of_texts.append([part for part in parts if part])
+                chunks_of_texts.append([part for part in parts if part])
             # A word at the beginning of a chunk, without a space before it, may have more tokens than it had in the text.
-            counts = map(len, tokenizer.encode_batch(list(chain(*of_texts)), add_special_tokens=False))
-            for chunks in of_texts:
+            counts = map(len, tokenizer.encode_batch(list(chain(*chunks_of_texts)), add_special_tokens=False))
+            for chunks in chunks_of_texts:
                 yield [part for chunk in chunks for part in self._shortened(chunk, next(counts))]
 
     def _shortened(self, chunk: str, tokens: int) -> list[str]:
@@ -108,21 +108,24 @@ class Chunking:
         levels = [(ends, np.searchsorted(token_ends, ends, side="right")) for ends in by_level]
         key = hashlib.blake2b(text.encode(), digest_size=8).digest()
         generator = np.random.default_rng(int.from_bytes(key))
-        cuts, done = [], 0  # `done` counts the tokens of the chunks so far
-        while done < len(token_ends):
+        cuts = []
+        tokens_cut = 0  # tokens of the chunks so far
+        while tokens_cut < len(token_ends):
             length = int(generator.integers(self.least, self.most + 1)) if self.least else self.most
-            for level in levels:
-                ends, tokens_before = level
-                # The ends `first` to `beyond - 1` of this level give a chunk of 1 to `most` tokens.
-                first, beyond = np.searchsorted(tokens_before, [done, done + self.most], side="right")
-                chosen = first
-                if first < beyond:
-                    chosen = min(int(np.searchsorted(tokens_before, done + length)), beyond - 1)
-                    break
-            # If no level broke the loop, `chosen` is the end of the next character, which has more than `most` tokens.
-            cuts.append(int(ends[chosen]))
-            done = int(tokens_before[chosen])
+            end, tokens_cut = self._next_cut(levels, tokens_cut, length)
+            cuts.append(end)
         return cuts
+
+    def _next_cut(self, levels: Sequence[tuple[np.ndarray, np.ndarray]], begin: int, length: int) -> tuple[int, int]:
+        """The end, in characters, of a chunk that begins after `begin` tokens and has about `length`; and the tokens before it."""
+        for ends, tokens_before in levels:
+            # The ends from `first` to before `stop` give a chunk of 1 to `most` tokens.
+            first, stop = np.searchsorted(tokens_before, [begin, begin + self.most], side="right")
+            if first < stop:
+                chosen = min(int(np.searchsorted(tokens_before, begin + length)), stop - 1)
+                return int(ends[chosen]), int(tokens_before[chosen])
+        # The next character has more than `most` tokens.
+        return int(ends[first]), int(tokens_before[first])
 
 
 def tokens_around(tokenizer: Tokenizer, prompts: Iterable[str]) -> int:

@@ -118,7 +118,7 @@ def _write(path: Path, row: int, values: np.ndarray) -> None:
 
 def cached_vectors(
     folder: str | Path,
-    of: str,
+    origin: str,
     embed: Callable[[Sequence[Text], Advance], Float[np.ndarray, "n e"]],
     texts: Sequence[Text],
     width: int,
@@ -132,12 +132,12 @@ def cached_vectors(
     Every process of a run must call this; each computes some of the blocks on its own devices.
 
     Args:
-      of: everything that determines the vectors; its digest names their folder.
+      origin: everything that determines the vectors; its digest names their folder inside `folder`.
       embed: returns finite vectors [n, width]; calls its second argument with the number of texts just finished.
       texts: one per row; may be lazy, only slices are read.
       what: title of the progress bar.
     """
-    digest = hashlib.sha256(f"vectors {of} {len(texts)} {width}".encode()).hexdigest()[:32]
+    digest = hashlib.sha256(f"vectors {origin} {len(texts)} {width}".encode()).hexdigest()[:32]
 
     def compute(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
         vectors = embed(texts[rows.start : rows.stop], advance)
@@ -181,13 +181,13 @@ def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | No
     return facts["counts"]
 
 
-def refuse_changes(path: Path | str, made_from: Mapping[str, object], origin: Mapping[str, object]) -> None:
-    """Raises `InputError` if the file at `path` was made from other inputs."""
-    now = json.loads(json.dumps(origin))
-    names = [name for name in {**made_from, **now} if made_from.get(name) != now.get(name)]
+def refuse_changes(path: Path | str, noted: Mapping[str, object], origin: Mapping[str, object]) -> None:
+    """Raises `InputError` if the file at `path`, by its note, was made from other inputs than `origin`."""
+    current = json.loads(json.dumps(origin))  # as the note has it, such as lists for tuples
+    names = [name for name in {**noted, **current} if noted.get(name) != current.get(name)]
     if names:
-        differ = first_few([f"{name} was {made_from.get(name)!s:.60}, is {now.get(name)!s:.60}" for name in names])
-        raise InputError(f"{path} was made from other inputs ({differ}); move it, or choose another file.")
+        changes = first_few([f"{name} was {noted.get(name)!s:.60}, is {current.get(name)!s:.60}" for name in names])
+        raise InputError(f"{path} was made from other inputs ({changes}); move it, or choose another file.")
 
 
 def write_note(path: Path, origin: Mapping[str, object], counts: Mapping[str, int]) -> None:

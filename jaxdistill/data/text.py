@@ -20,12 +20,9 @@ import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, dropwhile, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
-
-import numpy as np
-from jaxtyping import UInt64
 
 from jaxdistill.core import ROLES, SECOND, InputError, error_line, errors_of, paths
 from jaxdistill.core.files import buckets, drafted, file_digest, foreign_errors, is_remote, writing
@@ -51,7 +48,7 @@ COLON = re.compile(r":(?![^\[\]]*\])")
 """Separates the parts of a hub's spec; does not match inside a slice of a split, such as `train[:10000]`."""
 HEADER = re.compile(r"[\w.:/-]{1,64}")
 """Accepted header of a single column that the caller did not name: one word, not a sentence."""
-SAMPLE_LINES = 200
+SAMPLE_LINES = 201
 """Lines of a `.tsv`, from its first quote on, that show whether its cells are quoted."""
 QUOTED_CELL = re.compile(r'(?<![^\t\r\n])"((?:[^"]|"")*+)(?:"(?![^\t\r\n])|\Z)')
 """A quoted cell of a tab-separated table; the last one may go on behind the sample."""
@@ -125,7 +122,7 @@ def source_files(spec: str) -> list[Path]:
         return []
     if spec.startswith("tfds:"):
         return [_tfds_file(spec)]
-    location, files = os.path.expanduser(spec.removeprefix(prefix(spec))), list[Path]()
+    location = os.path.expanduser(spec.removeprefix(prefix(spec)))
     if location.startswith("package:"):
         location = str(paths.in_package(location))
     elif location.startswith("data:"):
@@ -133,17 +130,18 @@ def source_files(spec: str) -> list[Path]:
         location = str(folder / location.removeprefix("data:"))
     if os.path.isdir(location) and prefix(spec) == WHOLE:
         location = os.path.join(glob.escape(location), "**", "*")
-    is_folder = os.path.isdir(location)
     if is_remote(location):
         files = buckets.fetched_files(location, paths.objects_cache())
-    elif os.path.exists(location) and not is_folder:
-        files = [Path(location)]
-    elif not is_folder:
+        problem = "matches nothing"
+    elif os.path.isdir(location):
+        files, problem = [], "is a folder"
+    elif os.path.exists(location):  # also a name with a bracket or a star in it
+        return [Path(location)]
+    else:
         # Sorted as paths, part by part: the order of a text's rows must not change.
         files = sorted({Path(path) for path in glob.glob(location, recursive=True) if not os.path.isdir(path)})
+        problem = "matches nothing" if glob.has_magic(location) else "does not exist"
     if not files:
-        is_pattern = glob.has_magic(location) or is_remote(location)
-        problem = "is a folder" if is_folder else "matches nothing" if is_pattern else "does not exist"
         raise InputError(
             f"{spec} {problem}; name a file, a glob, {WHOLE}FOLDER for one text per file, hf:NAME:SPLIT:COLUMN or "
             "tfds:NAME:SPLIT:COLUMN."
@@ -181,18 +179,12 @@ def prefix(spec: str) -> str:
     return next(filter(spec.startswith, (WHOLE, *QUOTED)), "")
 
 
-def known_suffix(path: Path) -> str:
+def suffix(path: Path) -> str:
     """The suffix of the file's format, such as `.tsv` for `x.tsv.gz`; empty for a format that is not text."""
     name = path.name.lower()
-    name = next((name.removesuffix(packed) for packed in PACKED if name.endswith(packed)), name)
+    for packed in PACKED:
+        name = name.removesuffix(packed)
     return next(filter(name.endswith, BUILDERS), "")
-
-
-def suffix(path: Path) -> str:
-    """Like `known_suffix`, but raises `InputError` for a format that is not text."""
-    if found := known_suffix(path):
-        return found
-    raise InputError(f"{path} has an unknown format; use {', '.join(BUILDERS)}, or files: before it.")
 
 
 def is_plain(spec: str) -> bool:
@@ -206,10 +198,9 @@ def content_digest(specs: Sequence[str]) -> str:
     """SHA-256 of the specs' current content. File names do not matter."""
     facts = []
     for spec in specs:
-        kind = prefix(spec)
         for path in source_files(spec):
-            form = "" if kind == WHOLE else known_suffix(path)  # empty for a teacher's `.npy`
-            facts.append([kind, form, digest_of_file(path)])
+            file_format = "" if prefix(spec) == WHOLE else suffix(path)  # also empty for a teacher's `.npy`
+            facts.append([prefix(spec), file_format, digest_of_file(path)])
         if spec.startswith("hf:"):
             facts.append([spec, hub_table(spec)._fingerprint])
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
@@ -235,7 +226,9 @@ class Watched:
     """Text that must not change while a program processes it, because results are cached under its digest."""
 
     def __init__(self, specs: Sequence[str], columns: Mapping[str, str] | Sequence[str] = (TEXT,), *, cache: str = ""):
-        self._specs, self._columns, self._cache = tuple(specs), columns, cache
+        self._specs = tuple(specs)
+        self._columns = columns
+        self._cache = cache
         self.digest = content_digest(specs)
 
     def rows(self) -> Iterator[Row]:
@@ -301,11 +294,14 @@ def tables(
 
 
 def _table(dataset: "Dataset", columns: Mapping[str, str], label: str, *, numbers: bool = False) -> Table:
-    """Selects our columns in a table, see `read`. Raises `MissingColumn`, or
-    `InputError` for a column that is not text; `label` names the table in errors."""
+    """Selects our columns in a table, see `read`; `label` names the table in errors.
+
+    Raises `MissingColumn`, or `InputError` for a column that is not text.
+    """
     if any(isinstance(feature, dict) for feature in dataset.features.values()):
         dataset = dataset.flatten()
-    available, selected = dataset.column_names, []
+    available = dataset.column_names
+    selected = []
     for name, source in columns.items():
         chosen = next((choice for choice in _choices(source) if {*choice} <= {*available}), ())
         if not chosen and name == source == TEXT and len(available) == 1:
@@ -327,6 +323,8 @@ def _table(dataset: "Dataset", columns: Mapping[str, str], label: str, *, number
 
 def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -> "Dataset":
     """The table of a file with columns."""
+    if suffix(path) not in BUILDERS:
+        raise InputError(f"{path} has an unknown format; use {', '.join(BUILDERS)}, or files: before it.")
     builder = BUILDERS[suffix(path)]
     if builder == "csv":
         separator = "," if suffix(path) == ".csv" else "\t"
@@ -420,11 +418,13 @@ def looks_quoted(path: Path) -> bool:
     cells with a quote, a tab or a line end, Excel also those with a comma, others all cells and the header.
     """
     with _opened(path) as file:
-        number, line = next(((number, line) for number, line in enumerate(file) if '"' in line), (1, ""))
-        sample = line + "".join(islice(file, SAMPLE_LINES))
-    cells, others = QUOTED_CELL.findall(sample), QUOTED_CELL.sub("", sample)
-    of_commas = all("," in cell for cell in cells) and "," not in others
-    has_reason = number == 0 or of_commas or any(re.search(r'["\t\r\n]', cell) for cell in cells)
+        header = next(file, "")
+        from_first_quote = dropwhile(lambda line: '"' not in line, chain([header], file))
+        sample = "".join(islice(from_first_quote, SAMPLE_LINES))
+    cells = QUOTED_CELL.findall(sample)
+    others = QUOTED_CELL.sub("", sample)
+    quotes_commas = all("," in cell for cell in cells) and "," not in others
+    has_reason = '"' in header or quotes_commas or any(re.search(r'["\t\r\n]', cell) for cell in cells)
     return bool(cells) and '"' not in others and has_reason
 
 
@@ -494,7 +494,8 @@ def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
     from pyarrow import parquet
 
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
-    path, writer = paths.cache_folder() / TEXTS / f"{name}.parquet", None
+    path = paths.cache_folder() / TEXTS / f"{name}.parquet"
+    writer = None
     if path.exists():
         return path
     with writing(path, paths.other_cache(path)):
@@ -511,13 +512,19 @@ def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
 
 def _requested(columns: Mapping[str, str]) -> set[str]:
     """All names that the requested columns may have in a file."""
-    return {name for source in columns.values() for choice in _choices(source) for name in choice}
+    return {name for source in columns.values() for names in _choices(source) for name in names}
 
 
 def _choices(source: str) -> list[tuple[str, ...]]:
-    """The choices of columns for `source`, best first: of `subject+body|text`, the column of that very name, that named
-    `subject+body`, `subject` and `body` joined, then `text`."""
-    return [(source,), *(one for name in source.split("|") for one in ((name,), tuple(name.split("+"))))]
+    """The columns that `source` may mean, best first.
+
+    >>> _choices("subject+body|text")
+    [('subject+body|text',), ('subject+body',), ('subject', 'body'), ('text',), ('text',)]
+    """
+    choices = [(source,)]
+    for name in source.split("|"):
+        choices += [(name,), tuple(name.split("+"))]
+    return choices
 
 
 def _top_columns(available: Sequence[str], names: Collection[str]) -> list[str]:
@@ -541,7 +548,7 @@ def columns_of(columns: str | Mapping[str, str] | Sequence[str] | Sequence[tuple
 def sources_of(
     text: Text, columns: Mapping[str, str], *, argument: str = "text", numbers: Sequence[str] = ()
 ) -> list[str]:
-    """The sources of a text as the command line takes them; text in memory becomes a cache file named by its content.
+    """The sources of a text; a string lists them as on the command line, text in memory becomes a cache file named by its content.
 
     `None`, NaN and similar values become empty sentences, which training leaves out and counts, as in a file.
 
@@ -553,8 +560,10 @@ def sources_of(
     Raises:
       InputError: there is no row, or it cannot be a table; names the argument. `read` checks columns.
     """
-    if isinstance(text, str | Path):
-        return [str(text)] if str(text) else []
+    if isinstance(text, str):
+        return split_specs(text)
+    if isinstance(text, Path):
+        return [str(text)]
     if isinstance(text, Sequence) and text and all(isinstance(item, Path) for item in text):
         return list(map(str, text))
     if isinstance(text, Sequence) and text and isinstance(text[0], str) and os.path.isfile(text[0]):
@@ -601,12 +610,16 @@ def parse_roles(text: str, *, columns: Sequence[str], sources: int) -> Roles:
       columns: names of the text's columns.
       sources: number of sources.
     """
-    entries = [[word.strip() for word in entry.rpartition("=")] for entry in (text.strip() or NO_ROLE).split(",")]
-    named = {column: role.replace(NO_ROLE, "") for column, equals, role in entries if equals}
-    roles = [role.replace(NO_ROLE, "") for *_, role in entries]
+    roles: list[str] = []
+    named: dict[str, str] = {}
+    for entry in (text.strip() or NO_ROLE).split(","):
+        column, equals, role = (word.strip() for word in entry.rpartition("="))
+        roles.append("" if role == NO_ROLE else role)
+        if equals:
+            named[column] = roles[-1]
     if len(roles) == 1 and not named:
         roles *= sources
-    fits = len(named) == len(entries) and named.keys() <= {*columns} if named else len(roles) == sources
+    fits = len(named) == len(roles) and named.keys() <= {*columns} if named else len(roles) == sources
     if not fits or not {*roles} <= {*ROLES, ""}:
         raise InputError(
             f"data.roles={text!r} does not fit {sources} source{'s' * (sources != 1)} with the columns {', '.join(columns)}; give one of "
@@ -637,15 +650,16 @@ def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, 
         return [Portion(source, columns, [roles[source][name] for name in columns]) for source in range(len(specs))]
     chosen = []
     for source, spec in enumerate(specs):
-        for name, theirs in columns.items():
+        for name, file_name in columns.items():
             try:
                 if name != TEXT:
-                    next(tables(spec, {name: theirs}), None)
+                    next(tables(spec, {name: file_name}), None)
             except MissingColumn:
-                if all(name not in portion.columns for portion in chosen) and source == len(specs) - 1:
+                no_source_has_it = all(name not in portion.columns for portion in chosen)
+                if no_source_has_it and source == len(specs) - 1:
                     raise
                 continue
-            chosen.append(Portion(source, {name: theirs}, [roles[source][name]]))
+            chosen.append(Portion(source, {name: file_name}, [roles[source][name]]))
     return chosen
 
 
@@ -656,17 +670,18 @@ def text_key(text: str) -> int:
 
 def row_key(cells: Sequence[str], ordered: Sequence[str] = ()) -> int:
     """Hash of a row that ignores case, surrounding white space, and the order of `cells` but not of `ordered`."""
-    unordered, in_order = ([cell.strip().casefold() for cell in part] for part in (cells, ordered))
-    return text_key("\0".join([*sorted(unordered), *in_order]))
+    folded = sorted(cell.strip().casefold() for cell in cells)
+    folded += [cell.strip().casefold() for cell in ordered]
+    return text_key("\0".join(folded))
 
 
 def identifying(columns: Collection[str], *, chunked: bool) -> list[str]:
-    """The columns that decide, in either order, whether two rows are equal; with chunks, rows have a single column."""
+    """The columns that decide, in either order, whether two rows are equal; rows that are split into chunks have only `text`."""
     names = [TEXT] if chunked else [TEXT, SECOND]
     return [name for name in names if name in columns]
 
 
-def excluded_keys(specs: Sequence[str], identity: Mapping[str, str], cache: str = "") -> UInt64[np.ndarray, " rows"]:
-    """The distinct `row_key`s of the rows of `data.exclude`, ascending, computed from the columns `identity`."""
+def excluded_keys(specs: Sequence[str], identity: Mapping[str, str], cache: str = "") -> set[int]:
+    """The `row_key`s of the rows of `data.exclude`, computed from the columns `identity`."""
     with errors_of("data.exclude"):
-        return np.unique(np.fromiter((row_key(row) for row in read(specs, identity, cache=cache)), np.uint64))
+        return {row_key(row) for row in read(specs, identity, cache=cache)}

@@ -1,27 +1,28 @@
 """Tokenises text once into flat arrays on disk, and gives random access to them.
 
-A text is tokenised in shards of `SHARD_ROWS` rows by `Dataset.map`, each with a cache file of its own, so that a restarted run
-repeats missing shards only. Duplicates and excluded rows are left out by hashes of their text. What remains becomes a store: one
-folder of memory-mapped arrays, named by the digest of everything that determines it. The shards are then removed.
+Batches of rows are tokenised one after another and appended to files, so that a restarted run goes on where a killed one ended.
+Excluded rows are left out before, repeated ones afterwards, by hashes of their text. What remains becomes a store: one folder of
+memory-mapped arrays, named by the digest of everything that determines it.
 
 Files of a store, where `N` is the index of a column:
 
-    input_row, keys                one entry per row
-    N.words, N.tokens              one per row, see `Counts`
-    N.ids, N.marks                 one per token; marks are those of `words.py`
-    N.text                         one per byte
-    N.ids.starts, N.text.starts    where each sentence begins, and a last entry for the end
+    input_row, keys                 one entry per row
+    N.begins, N.lengths             one per row: where its tokens begin, and how many they are
+    N.text.begins, N.text.lengths   one per row: the same for the bytes of its text
+    N.words, N.tokens               one per row, see `Counts`
+    N.ids, N.marks                  one per token, also of repeated rows; marks are those of `words.py`
+    N.text                          one per byte, also of repeated rows
 """
 
 import hashlib
 import json
+import os
 import shutil
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from filelock import FileLock
@@ -29,9 +30,9 @@ from jaxtyping import Integer
 from tokenizers import Tokenizer
 
 from jaxdistill.core import MASK_TOKENS, InputError, errors_of, unknown_id
-from jaxdistill.core.files import make_folder_atomic, writing
+from jaxdistill.core.files import file_names, write_atomic, writing
 from jaxdistill.core.paths import other_cache
-from jaxdistill.core.runtime import Advance, progress_bar
+from jaxdistill.core.runtime import progress_bar
 from jaxdistill.data.chunks import Chunking, bare, tokens_around
 from jaxdistill.data.text import (
     TEXT,
@@ -43,24 +44,18 @@ from jaxdistill.data.text import (
     excluded_keys,
     identifying,
     portions,
-    quiet_datasets,
     row_key,
     tables,
     text_key,
 )
 from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, sums, tokenised_words
 
-if TYPE_CHECKING:
-    import pyarrow
-
 FORMAT = 3
 """Version of the rules that decide which rows a text has, part of every digest; bump to invalidate everything stored for a text."""
-LAYOUT = 6
+LAYOUT = 7
 """Version of the store's files and tokens, part of the store's digest only; bump to tokenise again."""
-SHARD_ROWS = 1 << 16
-"""Number of input rows tokenised into one file; a killed run repeats at most that many."""
 BATCH_ROWS = 4096
-"""Rows tokenised at a time."""
+"""Input rows tokenised at a time; a killed run repeats at most that many."""
 
 
 class Gathered(NamedTuple):
@@ -104,7 +99,9 @@ class TokenStore:
     """
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, chunking: Chunking | None = None):
-        self.folder, self._tokenizer, self.chunking = folder, tokenizer, chunking
+        self.folder = folder
+        self.chunking = chunking
+        self._tokenizer = tokenizer
         self._info = info = json.loads((folder / "store.json").read_text())
         self.digest: str = info["digest"]
         """Digest of everything that determines the tokens."""
@@ -139,13 +136,11 @@ class TokenStore:
 
     def lengths(self, column: str) -> Integer[np.ndarray, " rows"]:
         """Number of tokens of each sentence."""
-        return np.diff(self._array(column, "ids.starts"))
+        return self._array(column, "lengths")
 
     def counts_of(self, column: str, rows: Integer[np.ndarray, " b"]) -> Counts:
         """Word and token counts of some sentences."""
-        starts = self._array(column, "ids.starts")
-        words, tokens = (self._array(column, kind)[rows].astype(np.int64) for kind in ("words", "tokens"))
-        return Counts(starts[rows + 1] - starts[rows], words, tokens)
+        return Counts(*(self._array(column, kind)[rows].astype(np.int64) for kind in ("lengths", "words", "tokens")))
 
     def longest(self, column: str) -> int:
         """Number of tokens of the longest sentence."""
@@ -165,9 +160,7 @@ class TokenStore:
 
     def gather(self, column: str, rows: Integer[np.ndarray, " b"]) -> Gathered:
         """Ids and words of many sentences at once."""
-        starts = self._array(column, "ids.starts")
-        begins = starts[rows]
-        lengths = starts[rows + 1] - begins
+        begins, lengths = self._array(column, "begins")[rows], self._array(column, "lengths")[rows]
         before = np.cumsum(lengths) - lengths
         positions = np.repeat(begins - before, lengths) + np.arange(lengths.sum())
         ids, marks = self._array(column, "ids")[positions], self._array(column, "marks")[positions]
@@ -179,19 +172,19 @@ class TokenStore:
 
     def text(self, column: str, row: int) -> str:
         """The raw sentence, without surrounding white space."""
-        begin, end = self._array(column, "text.starts")[[row, row + 1]]
+        begin = self._array(column, "text.begins")[row]
+        end = begin + self._array(column, "text.lengths")[row]
         return self._array(column, "text")[begin:end].tobytes().decode()
 
     def texts(self, column: str = TEXT, prompts: Mapping[str, str] | None = None) -> "Texts":
         """All sentences of a column as a lazy sequence; `prompts` maps roles to prompts to prepend."""
-        self._array(column, "ids.starts")
         return Texts(self, column, prompts)
 
     def roles(self, column: str, rows: Sequence[int] | Integer[np.ndarray, " n"]) -> list[str]:
         """The role of each sentence: `query`, `document`, or an empty string."""
-        of_rows = np.searchsorted(np.cumsum(self._info["portion_rows"]), np.asarray(rows, np.int64), side="right")
-        roles = [portion[column] for portion in self._info["roles"]]
-        return [roles[portion] for portion in of_rows]
+        portion_ends = np.cumsum(self._info["portion_rows"])
+        portions_of_rows = np.searchsorted(portion_ends, np.asarray(rows, np.int64), side="right")
+        return [self._info["roles"][portion][column] for portion in portions_of_rows]
 
     def tokenised(
         self, column: str, rows: Integer[np.ndarray, " n"], texts: Sequence[str], *, max_length: int
@@ -205,20 +198,17 @@ class TokenStore:
     def pair_template(self) -> PairTemplate:
         """Special tokens that the tokenizer puts around the two sentences of a pair."""
         self._tokenizer.no_truncation()
-        # Which special tokens a pair gets does not depend on its sentences, so any with a token will do; a row may have none,
-        # such as one of invisible characters.
+        # Any sentence with a token shows which special tokens a pair gets. Some have none, such as those of invisible characters.
         text = self.text(TEXT, int(np.argmax(self._array(TEXT, "tokens") > 0)))
         encoding = self._tokenizer.encode(text, text)
         ids, types = np.asarray(encoding.ids, np.int64), np.asarray(encoding.type_ids)
-        # The sentence, 0 or 1, of each token; -1 for special tokens.
-        sentence_of = np.array([-1 if sequence is None else sequence for sequence in encoding.sequence_ids])
-        starts = [int(np.argmax(sentence_of == sentence)) for sentence in (0, 1)]
-        ends = [len(ids) - int(np.argmax(sentence_of[::-1] == sentence)) for sentence in (0, 1)]
-        parts = (slice(0, starts[0]), slice(ends[0], starts[1]), slice(ends[1], len(ids)))
-        begin, between, end = (ids[part] for part in parts)
-        return PairTemplate(
-            begin, between, end, int((types[parts[1]] == 0).sum()), has_types=bool(types[parts[2]].any())
-        )
+        # `sequence_ids` has the sentence, 0 or 1, of each token, and None for special tokens.
+        first, second = (np.flatnonzero([index == sentence for index in encoding.sequence_ids]) for sentence in (0, 1))
+        begin = slice(0, first[0])
+        between = slice(first[-1] + 1, second[0])
+        end = slice(second[-1] + 1, len(ids))
+        between_first = int((types[between] == 0).sum())
+        return PairTemplate(ids[begin], ids[between], ids[end], between_first, has_types=bool(types[end].any()))
 
     @cached_property
     def mask_token(self) -> str:
@@ -302,8 +292,9 @@ def build_store(
         )
     identity = {name: columns[name] for name in identifying(columns, chunked=chunking is not None)}
     watched = [Watched(specs)]
-    with errors_of("data.exclude"):
-        watched += [Watched(exclude)] if exclude else []
+    if exclude:
+        with errors_of("data.exclude"):
+            watched.append(Watched(exclude))
     parts: list[Any] = [FORMAT, [text.digest for text in watched], columns, dedupe]
     # Appended only where they apply, so that the digests of other texts stay the same.
     if prompts.keys() - {""}:
@@ -315,38 +306,36 @@ def build_store(
     content = _digest(*parts)
     folder = Path(cache) / "tokens" / _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length)
 
-    def build(shards: Path) -> None:
+    def build(unfinished: Path) -> None:
         chosen = portions(specs, columns, roles, separate=chunking is not None)
         names = [TEXT] if chunking else list(columns)
-        builder = _Builder(specs, chosen, names, tokenizer, max_length, prompts, chunking, cache)
-        portion_rows = builder.tokenise(shards, shown=progress and "tokenising")
-        excluded = excluded_keys(exclude, identity, cache) if exclude else None
+        excluded = excluded_keys(exclude, identity, cache)
+        builder = _Builder(specs, chosen, names, tokenizer, max_length, prompts, chunking, excluded, cache)
+        draft = _Draft(unfinished)
+        portion_rows = builder.tokenise(draft, shown=progress and "tokenising")
         try:
             for text in watched:  # otherwise the digest could name other text
                 text.check()
         except InputError:
-            shutil.rmtree(shards)
+            shutil.rmtree(unfinished)
             raise
-
-        def write(unfinished: Path) -> None:
-            info = builder.write(unfinished, shards, portion_rows, excluded, dedupe=dedupe)
-            info |= {"digest": folder.name, "content": content, "source": watched[0].digest}
-            (unfinished / "store.json").write_text(json.dumps(info, indent=1))
-
-        make_folder_atomic(folder, write, what="the token store")
-        shutil.rmtree(shards)
+        info = builder.finish(draft, portion_rows, dedupe=dedupe)
+        info |= {"digest": folder.name, "content": content, "source": watched[0].digest}
+        (unfinished / "store.json").write_text(json.dumps(info, indent=1))
+        unfinished.replace(folder)
+        shutil.rmtree(folder / "rows")
 
     if not folder.is_dir():
         with writing(folder, other_cache(folder)):
             folder.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(folder.with_name(f"{folder.name}.lock")):
                 if not folder.is_dir():
-                    build(folder.with_name(f"{folder.name}.shards"))
+                    build(folder.with_name(f"{folder.name}.unfinished"))
     return TokenStore(folder, tokenizer, chunking)
 
 
 class _Builder(NamedTuple):
-    """Tokenises a text into shards, and writes the arrays of a store."""
+    """Tokenises a text into the arrays of a store."""
 
     specs: Sequence[str]
     portions: Sequence[Portion]
@@ -356,65 +345,62 @@ class _Builder(NamedTuple):
     max_length: int
     prompts: Mapping[str, str]
     chunking: Chunking | None
+    excluded: Collection[int]
+    """The `row_key`s of the rows to leave out."""
     cache: str
 
-    def tokenise(self, folder: Path, *, shown: bool | str) -> list[int]:
-        """Writes the shards that are missing, as `map` leaves existing ones alone; returns each portion's number of input rows."""
+    def tokenise(self, draft: "_Draft", *, shown: bool | str) -> list[int]:
+        """Appends the rows that the draft lacks; returns the number of input rows of each portion."""
 
-        def opened(portion: Portion) -> Iterator[Table]:
+        def tables_of(portion: Portion) -> Iterator[Table]:
             return tables(self.specs[portion.source], portion.columns, cache=self.cache)
 
-        # Twice, one file at a time: an open table keeps its file open, and a text may have thousands.
-        portion_rows = [sum(len(table.dataset) for table in opened(portion)) for portion in self.portions]
-        folder.mkdir(parents=True, exist_ok=True)
-        first = 0
-        with progress_bar(sum(portion_rows), "rows", shown=shown) as bar, quiet_datasets():
+        # Twice, one table at a time: an open table keeps its file open, and a text may have thousands.
+        portion_rows = [sum(len(table.dataset) for table in tables_of(portion)) for portion in self.portions]
+        first_row = 0  # of the table, among all input rows
+        with progress_bar(sum(portion_rows), "rows", shown=shown) as bar:
+            bar.update(draft.input_rows)
             for portion in self.portions:
-                for table in opened(portion):
-                    for begin in range(0, len(table.dataset), SHARD_ROWS):
-                        shard = table.dataset.select(range(begin, min(begin + SHARD_ROWS, len(table.dataset))))
-                        shard.with_format("arrow").map(
-                            partial(self._shard, table, portion.roles, first + begin, bar.update),
-                            batched=True,
-                            batch_size=BATCH_ROWS,
-                            with_indices=True,
-                            remove_columns=shard.column_names,
-                            cache_file_name=str(folder / f"{first + begin:012d}.arrow"),
-                            new_fingerprint=f"{folder.name}-{first + begin}",  # the folder's name stands for all options
-                        )
-                    first += len(table.dataset)
+                for table in tables_of(portion):
+                    missing = range(max(draft.input_rows - first_row, 0), len(table.dataset))
+                    for batch in table.dataset.select(missing).with_format("arrow").iter(BATCH_ROWS):
+                        cells = table.cells(cast(Any, batch))
+                        draft.append(self._arrays(cells, portion.roles, draft.input_rows), len(batch))
+                        bar.update(len(batch))
+                    first_row += len(table.dataset)
         return portion_rows
 
-    def _shard(
-        self, table: Table, roles: Sequence[str], first: int, advance: Advance, batch: Any, indices: Sequence[int]
-    ) -> "pyarrow.Table":
-        """Tokenises the rows of a batch that have no empty cell; `first` is the input row of the shard's first row."""
-        import pyarrow
+    def _arrays(self, cells: Sequence[Sequence[str]], roles: Sequence[str], first_row: int) -> dict[str, np.ndarray]:
+        """Tokenises the rows of a batch that have no empty cell and are not excluded, or their chunks.
 
-        def lists(values: np.ndarray, lengths: Any) -> Any:
-            return pyarrow.LargeListArray.from_arrays(np.cumsum([0, *lengths]), values)
+        Args:
+          cells: the texts of each column.
+          roles: the role of each column.
+          first_row: index of the first row among all input rows.
 
-        names = identifying(self.columns, chunked=self.chunking is not None)
-        identity = [self.columns.index(name) for name in names]
+        Returns:
+          The arrays of a draft, by name.
+        """
+        identity = [self.columns.index(name) for name in identifying(self.columns, chunked=self.chunking is not None)]
         others = [index for index in range(len(self.columns)) if index not in identity]
-        stripped = zip(*([cell.strip() for cell in column] for column in table.cells(batch)), strict=True)
-        rows = [(first + index, row) for index, row in zip(indices, stripped, strict=True) if all(row)]
-        advance(len(indices))
-        # Whole rows are excluded, so these keys are taken before a text is split.
-        exclude_keys = [row_key([row[index] for index in identity]) for _, row in rows]
+        stripped = zip(*([cell.strip() for cell in column] for column in cells), strict=True)
+        filled = [(input_row, row) for input_row, row in enumerate(stripped, first_row) if all(row)]
+        rows = filled
+        if self.excluded:  # before texts are split, because whole rows are compared
+            rows = [(number, row) for number, row in filled if row_key([row[i] for i in identity]) not in self.excluded]
+        excluded = len(filled) - len(rows)
         if self.chunking:  # rows then have a single column
-            chunked = [*self.chunking.split(row[0] for _, row in rows)]
-            exclude_keys = [key for key, chunks in zip(exclude_keys, chunked, strict=True) for _ in chunks]
-            rows = [(number, (chunk,)) for (number, _), chunks in zip(rows, chunked, strict=True) for chunk in chunks]
+            chunks_of_rows = zip(rows, self.chunking.split(text for _, (text,) in rows), strict=True)
+            rows = [(number, (chunk,)) for (number, _), chunks in chunks_of_rows for chunk in chunks]
         repeat_keys = [
             row_key([f"{roles[index]}\0{row[index]}" for index in identity], [row[index] for index in others])
             for _, row in rows
         ]
-        shard: dict[str, Any] = {
-            "input_row": np.array([number for number, _ in rows], np.int64),
-            "keys": np.array([text_key(row[self.columns.index(TEXT)]) for _, row in rows], np.uint64),
-            "repeat_keys": np.array(repeat_keys, np.uint64),
-            "exclude_keys": np.array(exclude_keys, np.uint64),
+        arrays = {
+            "rows/excluded": np.array([excluded]),
+            "rows/input_row": np.array([input_row for input_row, _ in rows], np.int64),
+            "rows/keys": np.array([text_key(row[self.columns.index(TEXT)]) for _, row in rows], np.uint64),
+            "rows/repeat_keys": np.array(repeat_keys, np.uint64),
         }
         # Two bytes suffice for most vocabularies and halve the ids.
         id_dtype = np.uint16 if self.tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
@@ -423,102 +409,67 @@ class _Builder(NamedTuple):
             texts = [row[index] for _, row in rows]
             tokens = tokenised_words(self.tokenizer, texts, self.prompts[role], self.max_length, unknown=unknown)
             encoded = [text.encode() for text in texts]
-            counts = dict(zip(Unknown._fields, tokens.counts.T, strict=True))
-            counts |= {"words": sums(tokens.marks == STARTS, tokens.lengths), "truncated": tokens.truncated}
-            shard |= {
-                f"{index}.ids": lists(tokens.ids.astype(id_dtype), tokens.lengths),
-                f"{index}.marks": lists(tokens.marks, tokens.lengths),
-                f"{index}.text": lists(np.frombuffer(b"".join(encoded), np.uint8), map(len, encoded)),
-                **{f"{index}.{name}": values.astype(np.int32) for name, values in counts.items()},
+            counts = dict(zip(Unknown._fields, tokens.counts.T, strict=True)) | {
+                "lengths": tokens.lengths,
+                "words": sums(tokens.marks == STARTS, tokens.lengths),
+                "truncated": tokens.truncated,
+                "text.lengths": np.array(list(map(len, encoded)), np.int64),
             }
-        return pyarrow.table(shard)
+            arrays |= {f"rows/{index}.{name}": values for name, values in counts.items()} | {
+                f"{index}.ids": tokens.ids.astype(id_dtype),
+                f"{index}.marks": tokens.marks,
+                f"{index}.text": np.frombuffer(b"".join(encoded), np.uint8),
+            }
+        return arrays
 
-    def write(
-        self, folder: Path, shards: Path, portion_rows: Sequence[int], excluded: np.ndarray | None, *, dedupe: bool
-    ) -> dict[str, Any]:
-        """Writes the arrays of the rows to keep; returns what `store.json` says about them.
-
-        Args:
-          portion_rows: number of input rows of each portion.
-          excluded: keys of the rows to leave out; None: `data.exclude` is empty.
-        """
-        import pyarrow
-
-        # Only `is_excluded`, `selected` and, with `dedupe`, the keys have an entry per row in memory; the rest goes shard by shard.
-        unwanted = [] if excluded is None else excluded
-        is_excluded_of_shards = [np.isin(shard["exclude_keys"].to_numpy(), unwanted) for shard in _opened(shards)]
-        is_excluded = np.concatenate([np.zeros(0, bool), *is_excluded_of_shards])
-        selected = ~is_excluded
-        if dedupe and len(selected):
-            keys = np.concatenate([shard["repeat_keys"].to_numpy() for shard in _opened(shards)])
-            rows = np.flatnonzero(selected)
-            selected[np.delete(rows, np.unique(keys[rows], return_index=True)[1])] = False  # the first ones stay
-        if not selected.any():
-            why = "has an empty sentence" + ("" if excluded is None else " or is in data.exclude")
+    def finish(self, draft: "_Draft", portion_rows: Sequence[int], *, dedupe: bool) -> dict[str, Any]:
+        """Writes the entries of the rows to keep; returns what `store.json` says about them."""
+        repeat_keys = draft.read("rows/repeat_keys")
+        if not len(repeat_keys):
+            why = "has an empty sentence" + (" or is in data.exclude" if self.excluded else "")
             raise InputError(f"{', '.join(self.specs)}: every row {why}; no text remains for training.")
+        kept = np.arange(len(repeat_keys))
+        if dedupe:
+            kept = np.sort(np.unique(repeat_keys, return_index=True)[1])  # the first row of each key
 
-        dtypes: dict[str, str] = {}
-
-        def append(name: str, values: np.ndarray) -> None:
-            dtypes[name] = values.dtype.str
-            with open(folder / name, "ab") as file:
-                values.tofile(file)
-
-        for index in range(len(self.columns)):
-            append(f"{index}.ids.starts", np.zeros(1, np.int64))
-            append(f"{index}.text.starts", np.zeros(1, np.int64))
-        # Sum and maximum of the shards' arrays by name; of lists, those of their lengths.
-        totals, longest = Counter[str](), Counter[str]()
-        portion_ends = np.cumsum(portion_rows)
-        kept_of_portions = np.zeros(len(portion_ends), np.int64)
-        begin = filled_rows = excluded_rows = 0
-        for shard in _opened(shards):
-            part = slice(begin, begin + len(shard))
-            begin = part.stop
-            input_row = shard["input_row"].to_numpy()
-            filled_rows += len(np.unique(input_row))  # counts rows, not their chunks, which are all in one shard
-            excluded_rows += len(np.unique(input_row[is_excluded[part]]))
-            portion = np.searchsorted(portion_ends, input_row[selected[part]], side="right")
-            kept_of_portions += np.bincount(portion, minlength=len(portion_ends))
-            table = shard.filter(pyarrow.array(selected[part]))
-            for name in table.column_names:
-                values: Any = table[name].combine_chunks()
-                if pyarrow.types.is_large_list(values.type):
-                    append(name, values.flatten().to_numpy())
-                    values = values.value_lengths().to_numpy()
-                    if not name.endswith(".marks"):  # marks begin where the ids do
-                        append(f"{name}.starts", totals[name] + np.cumsum(values))
-                else:
-                    values = values.to_numpy()
-                    if name in ("input_row", "keys") or name.endswith((".words", ".tokens")):
-                        append(name, values)
-                totals[name] += int(values.sum())
-                longest[name] = max(longest[name], int(values.max(initial=0)))
-
-        rows = int(selected.sum())
+        input_row = draft.read("rows/input_row")
+        draft.write("input_row", input_row[kept])
+        draft.write("keys", draft.read("rows/keys")[kept])
         columns, column_lines = {}, []
         for index, name in enumerate(self.columns):
-            counts = {kind: totals[f"{index}.{kind}"] for kind in ("ids", "truncated", *Unknown._fields)}
-            columns[name] = counts | {"longest": longest[f"{index}.ids"]}
+            for kind in ("", "text."):
+                lengths = draft.read(f"rows/{index}.{kind}lengths")
+                draft.write(f"{index}.{kind}lengths", lengths[kept])
+                draft.write(f"{index}.{kind}begins", (np.cumsum(lengths) - lengths)[kept])
+            for kind in ("words", "tokens"):
+                draft.write(f"{index}.{kind}", draft.read(f"rows/{index}.{kind}")[kept])
+            lengths = draft.read(f"rows/{index}.lengths")[kept]
+            counts = {kind: draft.read(f"rows/{index}.{kind}")[kept] for kind in ("truncated", *Unknown._fields)}
+            columns[name] = {kind: int(values.sum()) for kind, values in counts.items()}
+            columns[name]["longest"] = int(lengths.max())
             column_lines.append(
-                f"column {name}: {counts['ids']:,} tokens, {counts['ids'] / rows:.1f} per sentence, "
-                f"{counts['truncated'] / rows:.2%} of sentences truncated at {self.max_length} tokens"
+                f"column {name}: {lengths.sum():,} tokens, {lengths.mean():.1f} per sentence, "
+                f"{counts['truncated'].mean():.2%} of sentences truncated at {self.max_length} tokens"
             )
-        repeats = int((~is_excluded).sum()) - rows
+
+        repeats, excluded = len(repeat_keys) - len(kept), int(draft.read("rows/excluded").sum())
         left_out = {
-            "with an empty sentence": sum(portion_rows) - filled_rows,
+            # Chunks of a row have its number.
+            "with an empty sentence": sum(portion_rows) - len(np.unique(input_row)) - excluded,
             f"duplicate{'s' * (repeats != 1)}": repeats,
-            "in data.exclude": excluded_rows,
+            "in data.exclude": excluded,
         }
-        report = [f"text: {rows:,} rows of {len(self.specs)} source{'s' * (len(self.specs) != 1)}"]
-        if any(left_out.values()) or excluded is not None:
-            numbers = ", ".join(f"{count:,} {what}" for what, count in left_out.items() if count)
+        report = [f"text: {len(kept):,} rows of {len(self.specs)} source{'s' * (len(self.specs) != 1)}"]
+        if any(left_out.values()) or self.excluded:
+            numbers = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
             report.append(f"left out: {numbers or 'nothing, no row is in data.exclude'}")
+        # Input rows ascend, so a search finds where each portion ends.
+        kept_of_portions = np.diff(np.searchsorted(input_row[kept], np.cumsum(portion_rows)), prepend=0)
         sources = [portion.source for portion in self.portions]
         pads = map(self.tokenizer.token_to_id, ("[PAD]", "<pad>"))
         return {
-            "rows": rows,
-            "input_rows": int(portion_ends[-1]),
+            "rows": len(kept),
+            "input_rows": sum(portion_rows),
             "source_rows": np.bincount(sources, kept_of_portions, len(self.specs)).astype(int).tolist(),
             "portion_rows": kept_of_portions.tolist(),
             "roles": [dict(zip(self.columns, portion.roles, strict=True)) for portion in self.portions],
@@ -526,18 +477,52 @@ class _Builder(NamedTuple):
             "prompts": self.prompts,
             "max_length": self.max_length,
             "pad_id": next((pad for pad in pads if pad is not None), 0),
-            "arrays": dtypes,
+            "arrays": {name: dtype for name, (dtype, _) in draft.files.items() if not name.startswith("rows/")},
             "report": [*report, *column_lines],
         }
 
 
-def _opened(folder: Path) -> Iterator["pyarrow.Table"]:
-    """Yields the shards that have rows, one at a time, because the pages of a mapped file count as memory once they are read."""
-    from datasets import Dataset
+class _Draft:
+    """The arrays of a store while it is built: one file each, to which every batch of rows is appended.
 
-    for path in sorted(folder.glob("*.arrow")):
-        if len(shard := Dataset.from_file(str(path))):
-            yield shard.data.table
+    Files in `rows/` have one entry per tokenised row, repeated rows included, and do not become part of the store. A note, written
+    after each batch, says how long each file is; a killed run goes on from there.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder, self._note = folder, folder / "rows" / "progress.json"
+        self.input_rows = 0
+        """Number of input rows whose arrays are in the files."""
+        self.files: dict[str, tuple[str, int]] = {}
+        """Maps each file's name to its dtype and its size in bytes."""
+        self._note.parent.mkdir(parents=True, exist_ok=True)
+        if self._note.exists():
+            input_rows, files = json.loads(self._note.read_text())
+            # After a power cut, a file may be shorter than noted; the draft then starts anew.
+            if all((folder / name).stat().st_size >= size for name, (_, size) in files.items()):
+                self.input_rows, self.files = input_rows, files
+        for name in file_names(folder):
+            if name != "rows/progress.json":
+                _, size = self.files.get(name, ("", 0))
+                os.truncate(folder / name, size)
+
+    def append(self, arrays: Mapping[str, np.ndarray], input_rows: int) -> None:
+        """Appends the arrays of a batch of input rows."""
+        for name, values in arrays.items():
+            with open(self._folder / name, "ab") as file:
+                values.tofile(file)
+            self.files[name] = values.dtype.str, (self._folder / name).stat().st_size
+        self.input_rows += input_rows
+        write_atomic(self._note, json.dumps([self.input_rows, self.files]))
+
+    def write(self, name: str, values: np.ndarray) -> None:
+        """Writes a whole array."""
+        values.tofile(self._folder / name)
+        self.files[name] = values.dtype.str, values.nbytes
+
+    def read(self, name: str) -> np.ndarray:
+        """Reads a whole array."""
+        return np.fromfile(self._folder / name, self.files[name][0])
 
 
 def _digest(*parts: Any) -> str:

@@ -57,7 +57,7 @@ class View:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it reads."""
+        """The columns that the view reads."""
         return (self.column, self.second) if self.second else (self.column,)
 
     def longest(self, store: TokenStore) -> int:
@@ -149,25 +149,26 @@ def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Rag
     NOTE: if tokenisation already truncated both sentences, the odd token may go to the other sentence.
     """
     template, room = store.pair_template, _room(store)
-    sides = []
+    sentences = []
     for column in (first, second):  # without special tokens and prompt
         tokens = store.gather(column, rows)
         inside = tokens.words >= 0
         sentence = np.repeat(np.arange(len(rows)), tokens.lengths)
         lengths = np.bincount(sentence[inside], minlength=len(rows))
-        sides.append(np.split(tokens.ids[inside], np.cumsum(lengths)[:-1]))
+        sentences.append(np.split(tokens.ids[inside], np.cumsum(lengths)[:-1]))
     sequences, firsts = [], []
-    for one, other in zip(*sides, strict=True):
+    for left, right in zip(*sentences, strict=True):
         # First the longer sentence is cut, then both to equal length; the longer keeps an odd token.
-        short, long = sorted((len(one), len(other)))
+        short, long = sorted((len(left), len(right)))
         if short + long > room:
             long = max(short, room - short)
             if short + long > room:
                 short, long = room // 2, room - room // 2
-        one, other = (one[:short], other[:long]) if len(one) <= len(other) else (one[:long], other[:short])
-        sequences.append(np.concatenate([template.begin, one, template.between, other, template.end]))
-        of_first = len(template.begin) + len(one) + template.between_first
-        firsts.append(of_first if template.has_types else len(sequences[-1]))
+        left_length, right_length = (short, long) if len(left) <= len(right) else (long, short)
+        parts = [template.begin, left[:left_length], template.between, right[:right_length], template.end]
+        sequences.append(np.concatenate(parts))
+        first_type = len(template.begin) + left_length + template.between_first
+        firsts.append(first_type if template.has_types else len(sequences[-1]))
     return ragged(sequences, np.array(firsts, np.int64))
 
 

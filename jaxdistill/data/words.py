@@ -87,11 +87,12 @@ def tokenised_words(
         text = texts[int(np.argmin(lengths))]
         raise InputError(f"the tokenizer produces no tokens for the sentence {text!r:.80}; remove it from the text.")
     total = int(lengths.sum())
-    ids = np.fromiter(chain.from_iterable(one.ids for one in batch), np.uint32, total)
-    special = np.fromiter(chain.from_iterable(one.special_tokens_mask for one in batch), np.bool_, total)
-    flat = chain.from_iterable(chain.from_iterable(one.offsets for one in batch))
-    begins, ends = np.fromiter(flat, np.int64, 2 * total).reshape(total, 2).T
-    truncated = np.fromiter((len(one) >= max_length and bool(one.overflowing) for one in batch), np.bool_, len(batch))
+    ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in batch), np.uint32, total)
+    special = np.fromiter(chain.from_iterable(encoding.special_tokens_mask for encoding in batch), np.bool_, total)
+    offsets = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in batch))
+    begins, ends = np.fromiter(offsets, np.int64, 2 * total).reshape(total, 2).T
+    are_truncated = (len(encoding) >= max_length and bool(encoding.overflowing) for encoding in batch)
+    truncated = np.fromiter(are_truncated, np.bool_, len(batch))
 
     # The number of each character's word; numbers continue across sentences, so that no two sentences share a word.
     characters = np.fromiter(map(len, sentences), np.int64, len(sentences))
@@ -112,10 +113,14 @@ def tokenised_words(
 
     covered = np.where(outside, 0, np.minimum(ends - begins, MAX_CHARACTERS))
     are_unknown = (ids == unknown) & ~outside
-    of_tokens = (are_unknown, ~outside, np.where(are_unknown, covered, 0), covered)
-    return Tokenised(ids, marks, lengths, truncated, np.stack([sums(each, lengths) for each in of_tokens], axis=1))
+    # In the order of `Unknown`'s fields.
+    token_counts = (are_unknown, ~outside, np.where(are_unknown, covered, 0), covered)
+    counts = np.stack([sums(values, lengths) for values in token_counts], axis=1)
+    return Tokenised(ids, marks, lengths, truncated, counts)
 
 
-def sums(of_tokens: np.ndarray, lengths: Integer[np.ndarray, " rows"]) -> Integer[np.ndarray, " rows"]:
-    """Sums of each sentence's values, which are concatenated in `of_tokens`; no length may be 0."""
-    return np.add.reduceat(of_tokens, np.cumsum(lengths) - lengths, dtype=np.int32)
+def sums(
+    values: Integer[np.ndarray, " tokens"] | Bool[np.ndarray, " tokens"], lengths: Integer[np.ndarray, " rows"]
+) -> Integer[np.ndarray, " rows"]:
+    """Sums of the values of each sentence's tokens, which are concatenated; no length may be 0."""
+    return np.add.reduceat(values, np.cumsum(lengths) - lengths, dtype=np.int32)

@@ -136,7 +136,7 @@ def prompted_rows(data: Data, views: Sequence[str], model: SentenceModel) -> Ite
     Blank sentences and the rows of `data.exclude` are left out."""
     chunked, specs, columns = data.chunk_tokens > 0, split_specs(data.text), dict(data.columns) or {TEXT: TEXT}
     identity = {name: columns[name] for name in text.identifying(columns, chunked=chunked)}
-    excluded = set(text.excluded_keys(split_specs(data.exclude), identity, data.cache_folder).tolist())
+    excluded = text.excluded_keys(split_specs(data.exclude), identity, data.cache_folder)
     for portion in text_portions(data):
         names = list(portion.columns)
         # With chunks, a portion is a single column, and if that is not `text`, it identifies its own rows.
