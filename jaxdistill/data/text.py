@@ -20,7 +20,7 @@ import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -417,15 +417,21 @@ def looks_quoted(path: Path) -> bool:
     """Whether the cells of a `.tsv` are quoted, judged from its first quote on.
 
     All quotes must surround cells or be doubled inside, and a program must have had a reason to quote these cells: pandas quotes
-    cells with a quote, a tab or a line end, Excel also those with a comma, others all cells and the header.
+    cells with a quote, a tab or a line end, Excel also those with a comma, others all cells and the header. Direct speech that opens
+    in one cell and closes in another looks like a cell with a tab or a line end, but every line of such a table is a whole row.
     """
     with _opened(path) as file:
-        number, line = next(((number, line) for number, line in enumerate(file) if '"' in line), (1, ""))
+        header = file.readline()
+        lines = enumerate(chain([header], file))
+        number, line = next(((number, line) for number, line in lines if '"' in line), (1, ""))
         sample = line + "".join(islice(file, SAMPLE_LINES))
+    tabs = {row.count("\t") for row in re.split(r"[\r\n]+", sample.rstrip("\r\n"))}
+    are_rows = tabs == {header.count("\t")} and tabs != {0}
     cells, others = QUOTED_CELL.findall(sample), QUOTED_CELL.sub("", sample)
     of_commas = all("," in cell for cell in cells) and "," not in others
     has_reason = number == 0 or of_commas or any(re.search(r'["\t\r\n]', cell) for cell in cells)
-    return bool(cells) and '"' not in others and has_reason
+    is_speech = are_rows and any(re.search(r"[\t\r\n]", cell) for cell in cells)
+    return bool(cells) and '"' not in others and has_reason and not is_speech
 
 
 @lru_cache  # a program asks several times, and each time would ask the hub
