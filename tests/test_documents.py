@@ -178,6 +178,11 @@ def test_tables_may_have_headers_titles_may_be_missing_and_ids_may_be_numbers(tm
     path = folder / "qrels" / "test.tsv"
     path.write_text("\n \n" + path.read_text() + "\n")
     assert read_test(folder).judged == {"1": {"7": 1}}
+    path.write_text("score\tcorpus-id\tquery-id\n2\t7\t1\n")
+    (folder / "corpus.jsonl").rename(folder / "kept")
+    (folder / "corpus.tsv").write_text('"_id"\t"title"\t"text"\n"7"\t""\t"' + "long " * 30_000 + '"\n')
+    known = read_test(folder)
+    assert known.judged == {"1": {"7": 2}} and len(known.documents["7"]) == 149_999
     folder = write_set(tmp_path / "d", "parquet")
     parquet.write_table(Table.from_pylist([{"query-id": "q1", "text": "a"}]), folder / "queries" / "a.parquet")
     with pytest.raises(InputError, match="a.parquet: each record needs the fields _id .or id., text .KeyError: 'id'"):

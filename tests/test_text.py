@@ -254,6 +254,8 @@ def test_quotes_of_a_raw_tsv_are_text_and_the_prefix_decides(tmp_path, caplog):
         spec = write(tmp_path / f"{name}.tsv", "text\n" + "".join(f"{cell}\n" for cell in cells))
         assert [text for (text,) in read([f"raw:{spec}"])] == cells
         assert list(read([spec])) == ([('a "b"',)] if name == "quoted" else [(cell,) for cell in cells])
+    speech = write(tmp_path / "speech.tsv", 'n\ttext\n1\t"We slept.\n2\tAll of us."\n')  # one quote a row
+    assert list(read([speech])) == [('"We slept.',), ('All of us."',)]
     assert list(read([f"quoted:{tmp_path}/few.tsv"])) == [("Yes.",), ("no",)]
     assert len({content_digest([f"{prefix}{tmp_path}/few.tsv"]) for prefix in ("", "raw:", "quoted:")}) == 3
 

@@ -45,6 +45,8 @@ def ours(folder, texts=TEXTS):
         ("bert", {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": True}),
         ("bert", {"tokenizer_class": "BertTokenizer", **ADDED}),
         ("klue", {"do_lower_case": False}),
+        ("bert", {"sep_token": {"__type": "AddedToken", "content": "[MASK]"}}),
+        ("bert", {"unk_token": "[MASK]"}),
     ],
 )
 def test_the_normalizer_is_that_of_the_class_and_its_settings(tmp_path, family, config, lower):
@@ -58,6 +60,19 @@ def test_the_normalizer_is_that_of_the_class_and_its_settings(tmp_path, family, 
     found = ours(tmp_path)
     assert found == theirs(tmp_path)
     assert len({tuple(ids) for ids in found}) == len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [("post_processor", None), ("model", {"max_input_chars_per_word": 5}), ("normalizer", {"clean_text": False})],
+)
+def test_berts_class_overrides_what_it_has_no_settings_for(tmp_path, part, change):
+    tiny_tokenizer(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    cases.edit_json(tmp_path / "tokenizer.json", **{part: change and content[part] | change})
+    texts = [*TEXTS, "sleeping", "ca\x00t"]
+    before = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert ours(tmp_path, texts) == theirs(tmp_path, texts) != [before.encode(text).ids for text in texts]
 
 
 def unlisted(folder):

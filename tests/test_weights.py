@@ -19,6 +19,7 @@ from jaxdistill.core import InputError
 from jaxdistill.core.cluster.mesh import place_frozen
 from jaxdistill.encoders.sentence import embed
 from jaxdistill.models.checkpoints.model import load_model
+from jaxdistill.models.checkpoints.tokenizer import length_limit
 
 import encoder_cases as cases
 
@@ -145,10 +146,16 @@ def test_a_tokenizer_of_another_model_is_refused(copy):
         load_model(str(copy), pooling="mean")
 
 
-def test_a_length_beyond_the_positions_is_refused(original):
+def test_a_length_beyond_the_positions_and_truncation_at_the_left_are_refused(original, copy):
     assert load_model(str(original[0]), pooling="mean", max_length=70).max_length == 70
     with pytest.raises(InputError, match="max_length=71 must be from 3 to 70, the tokens"):
         load_model(str(original[0]), pooling="mean", max_length=71)
+    cases.edit_json(copy / "tokenizer_config.json", model_max_length="removed", max_len=39)  # its older name
+    assert length_limit(copy) == 39
+    left = {"direction": "Left", "max_length": 9, "strategy": "LongestFirst", "stride": 0}
+    cases.edit_json(copy / "tokenizer.json", truncation=left)
+    with pytest.raises(InputError, match='tokenizer.json has direction="left"; only "right"'):
+        load_model(str(copy), pooling="mean")
 
 
 def test_a_hub_name_without_network_says_what_to_set():

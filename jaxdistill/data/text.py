@@ -415,7 +415,8 @@ def looks_quoted(path: Path) -> bool:
     """Whether the cells of a `.tsv` are quoted, judged from its first quote on.
 
     All quotes must surround cells or be doubled inside, and a program must have had a reason to quote these cells: pandas quotes
-    cells with a quote, a tab or a line end, Excel also those with a comma, others all cells and the header.
+    cells with a quote, a tab or a line end, Excel also those with a comma, others all cells and the header. Direct speech that opens
+    in one cell and closes in another looks like a cell with a tab or a line end, but every line of such a table is a whole row.
     """
     with _opened(path) as file:
         header = next(file, "")
@@ -425,7 +426,10 @@ def looks_quoted(path: Path) -> bool:
     others = QUOTED_CELL.sub("", sample)
     quotes_commas = all("," in cell for cell in cells) and "," not in others
     has_reason = '"' in header or quotes_commas or any(re.search(r'["\t\r\n]', cell) for cell in cells)
-    return bool(cells) and '"' not in others and has_reason
+    tabs = {line.count("\t") for line in re.split(r"[\r\n]+", sample.rstrip("\r\n"))}
+    lines_are_rows = tabs == {header.count("\t")} and tabs != {0}
+    is_speech = lines_are_rows and any(re.search(r"[\t\r\n]", cell) for cell in cells)
+    return bool(cells) and '"' not in others and has_reason and not is_speech
 
 
 @lru_cache  # a program asks several times, and each time would ask the hub

@@ -45,6 +45,8 @@ from jaxdistill.models.vectors import finite_vectors, unit_or_zero_vectors
 
 CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz", "corpus/*.parquet")
 QUERIES = ("queries.jsonl", "queries.jsonl.gz", "queries.tsv", "queries.tsv.gz", "queries/*.parquet")
+JUDGEMENT = ("query-id", "corpus-id", "score")
+"""BEIR's names of the columns of judgements."""
 SPLITS: tuple[Split, ...] = get_args(Split)
 NANOBEIR = tuple(
     f"sentence-transformers/NanoBEIR-en:Nano{name}"
@@ -192,8 +194,7 @@ def read_set(files: SetFiles) -> RetrievalSet:
     corpus = _records(files.corpus, ["title", "text"])
     judged: dict[str, dict[str, int]] = {}
     with foreign_errors(f"{files.qrels}: a judgement is query, document and a whole number, separated by tabs"):
-        rows = cells(files.qrels)
-        for query, document, grade in rows if rows and re.fullmatch(r"-?\d+(\.0*)?", rows[0][-1]) else rows[1:]:
+        for query, document, grade in _judgements(cells(files.qrels)):
             relevance = int(re.sub(r"\.0*$", "", grade))
             if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
                 raise InputError(f"{files.qrels} has two grades of {document:.60} for the query {query:.60}; keep one.")
@@ -215,6 +216,15 @@ def read_set(files: SetFiles) -> RetrievalSet:
         judged={query: judged[query] for query in queries if query in judged},
         also_documents={name for name in shared if queries[name].split() == corpus[name][-1].split()},
     )
+
+
+def _judgements(rows: list[list[str]]) -> list[list[str]]:
+    """Query, document and relevance of each row: in this order, or in that of a header with the names of `JUDGEMENT`."""
+    header = [name.lower() for name in rows[0]] if rows else []
+    if {*JUDGEMENT} <= {*header}:
+        named = [dict(zip(header, row, strict=True)) for row in rows[1:]]
+        return [[row[name] for name in JUDGEMENT] for row in named]
+    return rows if rows and re.fullmatch(r"-?\d+(\.0*)?", rows[0][-1]) else rows[1:]
 
 
 def _records(paths: Sequence[Path], fields: list[str]) -> dict[str, list[str]]:

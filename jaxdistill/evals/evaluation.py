@@ -21,6 +21,8 @@ from jaxdistill.core.files import foreign_errors
 from jaxdistill.data.text import looks_quoted
 from jaxdistill.models.vectors import unit_rows
 
+LONGEST_CELL = 2**31 - 1
+"""Most characters of a quoted cell; Python's own limit, 131,072, is less than a long document has."""
 CONSTANT = 1e-7
 """Similarities that span at most this fraction of the largest differ by float32 rounding alone, so they do not rank anything."""
 
@@ -200,6 +202,7 @@ def cells(path: Path) -> list[list[str]]:
     separator = "," if table_suffix(path) == ".csv" else "\t"
     with foreign_errors(f"{path} is not a table in UTF-8"), opened(path) as file:
         is_quoted = separator == "," or looks_quoted(path)
+        csv.field_size_limit(LONGEST_CELL)
         split = csv.reader(file, delimiter=separator, strict=True) if is_quoted else (line.split("\t") for line in file)
         stripped = ([cell.strip() for cell in row] for row in split)
         return [row for row in stripped if any(row)]

@@ -45,6 +45,8 @@ NORMALIZER_SETTINGS = {
     "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
 """Settings of WordPiece classes: the normalizer's attribute and the default."""
+WORDPIECE_TOKENS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
+"""Tokens that WordPiece classes give to a text, with BERT's defaults, whatever `tokenizer.json` says."""
 UNREAD_SETTINGS = (*NORMALIZER_SETTINGS, "do_basic_tokenize", "never_split", "add_prefix_space")
 """Settings that `GENERIC` does not read."""
 
@@ -69,6 +71,8 @@ def read_tokenizer(
     with while_reading(path):
         is_whole = path.name == "tokenizer.json"
         tokenizer = tokenizers.Tokenizer.from_file(str(path)) if is_whole else _from_transformers(folder)
+        if is_whole and "truncation_side" not in config:  # transformers then takes the file's side
+            refuse_others(tokenizer.truncation or {}, {"direction": ("right",)}, file=path)
         if settings and is_whole and not _is_complete(tokenizer, folder):
             tokenizer = _from_transformers(folder)
         if settings:
@@ -89,8 +93,9 @@ def read_tokenizer(
 
 
 def length_limit(folder: Path) -> int:
-    """The tokenizer's `model_max_length`; 0 if it has none."""
-    limit = _settings(folder / CONFIG).get("model_max_length") or 0
+    """The tokenizer's `model_max_length`, once called `max_len`; 0 if it has none."""
+    config = _settings(folder / CONFIG)
+    limit = config.get("model_max_length", config.get("max_len")) or 0
     return int(limit) if limit < UNLIMITED else 0
 
 
@@ -120,8 +125,22 @@ def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     if not present.issuperset(named_tokens(folder).union(added)) or model.get("model_type") in OWN_CLASS:
         return False
     name = _class_of(folder) or (WORDPIECE[0] if model else GENERIC)
+    if name == GENERIC.removesuffix("Fast"):
+        return True
     normalizer = {key: config.get(key, default) for key, (_, default) in NORMALIZER_SETTINGS.items()}
-    return name == GENERIC.removesuffix("Fast") or wordpiece_settings(tokenizer, name) == normalizer
+    return wordpiece_settings(tokenizer, name) == normalizer and _adds_named_tokens(tokenizer, folder)
+
+
+def _adds_named_tokens(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
+    """Whether a WordPiece tokenizer uses the `WORDPIECE_TOKENS` that the files beside `tokenizer.json` name."""
+    empty = tokenizer.encode("")  # with padding, where the file says so
+    used = [token for token, is_read in zip(empty.tokens, empty.attention_mask, strict=True) if is_read]
+    files = (_settings(folder / CONFIG), _settings(folder / SPECIAL_TOKENS))
+    named = [
+        {_content(file[key]) for file in files if file.get(key)} or {default}
+        for key, default in WORDPIECE_TOKENS.items()
+    ]
+    return [{token} for token in (*used, tokenizer.model.unk_token)] == named
 
 
 def named_tokens(folder: Path) -> set[str]:
@@ -132,8 +151,12 @@ def named_tokens(folder: Path) -> set[str]:
         for key in ("additional_special_tokens", "extra_special_tokens"):
             more = settings.get(key) or []
             values += more.values() if isinstance(more, dict) else more
-    texts = (token.get("content") if isinstance(token, dict) else token for token in values)
-    return {text for text in texts if isinstance(text, str)}
+    return {text for text in map(_content, values) if isinstance(text, str)}
+
+
+def _content(token: Any) -> Any:
+    """The text of a special token, which a file may describe in more detail."""
+    return token.get("content") if isinstance(token, dict) else token
 
 
 def wordpiece_settings(tokenizer: tokenizers.Tokenizer, name: str | None) -> dict[str, Any]:
@@ -144,6 +167,9 @@ def wordpiece_settings(tokenizer: tokenizers.Tokenizer, name: str | None) -> dic
     like_bert = (models.WordPiece, normalizers.BertNormalizer, pre_tokenizers.BertPreTokenizer)
     if (name or "").removesuffix("Fast") not in WORDPIECE or not all(map(isinstance, parts, like_bert)):
         return {}
+    model = tokenizer.model
+    if (model.continuing_subword_prefix, model.max_input_chars_per_word, normalizer.clean_text) != ("##", 100, True):
+        return {}  # the classes have no settings for these
     return {key: getattr(normalizer, attribute) for key, (attribute, _) in NORMALIZER_SETTINGS.items()}
 
 
@@ -152,8 +178,7 @@ def _append_end(tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any]) -> N
     adds_end = "AutoTokenizer" in (config.get("auto_map") or {}) and config.get("add_eos_token")
     if not adds_end or tokenizer.num_special_tokens_to_add(is_pair=False):
         return
-    end = config["eos_token"]
-    text = end["content"] if isinstance(end, dict) else end
+    text = _content(config["eos_token"])
     end_of_text = tokenizers.processors.TemplateProcessing(
         single=["$A", text],
         pair=["$A", text, "$B:1", f"{text}:1"],
