@@ -161,7 +161,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     if config.run.export_to:
         onnx.check(student)
     check_models(config, objective, student, teachers)
-    tasks = devs.dev_tasks(config, named=can_run, similarity=student.definition.similarity)
+    tasks = devs.dev_tasks(config, published=can_run, similarity=student.definition.similarity)
     agreeing = devs.agreement_pairs(config)
     length = training_length(config, student, teachers, workdir)
     student = config.student.with_length(student, length)
@@ -185,9 +185,9 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     noted = read_note(workdir / INPUTS).get(STEPS, UNTIMED) if config.run.minutes else 0
     steps = step_count(config, batches_with().steps_per_epoch, timed=int(processes.gathered(noted)[0]))
     if can_run:
-        devs.check_dev(
-            config, tasks, teachers, objective, count=len({text for texts in agreeing for text in texts}) or held_out
-        )
+        has_pairs = bool(agreeing) or held_out >= devs.MIN_HELD_OUT
+        has_agreement = has_pairs and bool(teachers or objective.teacher_views)
+        devs.check_dev(config, tasks, has_agreement=has_agreement, has_teacher_model=bool(teachers))
     teacher = teachers[0] if len(teachers) == 1 else None
     live_teacher = teacher if objective.teacher_views and teacher_options.is_live else None
     program = make_step(config, objective, student, teacher, mesh, live=bool(live_teacher), steps=steps)

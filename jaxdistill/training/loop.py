@@ -44,7 +44,7 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
 
     Raises:
       Interrupted: after a signal, once the state is saved.
-      Diverged: a loss or a score is not finite, or the vectors collapse; names the last good checkpoint, and what to change.
+      Diverged: a loss or a score is not finite, or a score cannot be computed; names the last good checkpoint, and what to change.
     """
     begun, goodput = time.monotonic(), Goodput()
     options, evals, steps = run.config.run, run.config.evals, run.program.steps
