@@ -38,13 +38,6 @@ HELD_OUT = 2000
 """Sentences held out of training to measure agreement with the teacher, unless a file of sentences is given."""
 MIN_HELD_OUT = 4
 """Fewest sentences on which agreement is measured."""
-NEEDED = {
-    pairs.METRIC: "pairs=FILE",
-    pairs.AUC_METRIC: "pairs=FILE, whose scores are 0 and 1",
-    **dict.fromkeys(documents.METRICS.values(), "retrieval=FOLDER"),
-    retrieval.METRIC: "entities=FILE",
-}
-"""Maps metrics to the options of `evals` that name the user's data for them."""
 
 
 class Dev(NamedTuple):
@@ -60,14 +53,14 @@ class Dev(NamedTuple):
         return {name: score for task in self.tasks.values() for name, score in task(embed).items()}
 
 
-def dev_tasks(config: Config, *, published: bool = True, similarity: str = "cosine") -> dict[str, Task]:
+def dev_tasks(config: Config, *, similarity: str = "cosine") -> dict[str, Task]:
     """Reads the dev sets and maps metrics to evaluations, the preferred one first; raises `InputError` if a set cannot be used, or
     nothing can choose the best checkpoint.
 
-    Graded pairs whose scores are all 0 or 1 are scored by AUC, unless `evals.best` is `pairs/spearman`.
+    Besides the user's sets, it reads the published one that `evals.best` names, perhaps from the hub, and STS-B dev if there is a
+    data folder. Graded pairs whose scores are all 0 or 1 are scored by AUC, unless `evals.best` is `pairs/spearman`.
 
     Args:
-      published: also read published sets, perhaps from the hub: the one that `evals.best` names, and STS-B dev if there is a data folder.
       similarity: how a student with vectors ranks documents: by `cosine` or `dot`.
     """
     evals, best = config.evals, config.evals.best
@@ -93,8 +86,6 @@ def dev_tasks(config: Config, *, published: bool = True, similarity: str = "cosi
     if evals.entities:
         files = files_of("evals.entities", split_specs(evals.entities))
         tasks[retrieval.METRIC] = partial(retrieval.mean_recall, [retrieval.read_entities(path) for path in files])
-    if not published:
-        return tasks
     folder = sts_data_folder()
     if best in pairs.DEV:
         add(best, pairs.pairs_auc, pairs.dev_pairs(folder or needed_data_folder(f"evals.best={best}"), best))
@@ -130,17 +121,17 @@ def chosen_metric(measured: Collection[str], best: str = "") -> str:
         return best
     if best == LAST or (measured and not best):
         return next(iter(measured), "")
-    if best in NEEDED:
-        problem = f"evals.best={best!r} needs your own data; give --config.evals.{NEEDED[best]}, or another --config.evals.best."
-    elif best:
-        problem = f"evals.best={best!r} is not measured in this run; measured: {', '.join([*measured, LAST])}."
-    else:
-        problem = (
-            "no evaluation can choose the best checkpoint: give --config.evals.best=sts-b-dev/spearman (from JAXDISTILL_DATA "
-            "or the hub) or last, --config.evals.pairs=FILE, --config.evals.retrieval=FOLDER, --config.evals.entities=FILE or "
-            "--config.teacher.model=MODEL."
-        )
-    raise InputError(problem + did_you_mean(best, list(measured)))
+    sources = (
+        "give --config.evals.pairs=FILE (pairs/auc if all scores are 0 or 1), --config.evals.retrieval=FOLDER, "
+        "--config.evals.entities=FILE, --config.teacher.model=MODEL, or --config.evals.best=sts-b-dev/spearman (from JAXDISTILL_DATA "
+        "or the hub) or last"
+    )
+    if not best:
+        raise InputError(f"no evaluation can choose the best checkpoint: {sources}.")
+    raise InputError(
+        f"evals.best={best!r} is not measured in this run; measured: {', '.join([*measured, LAST])}. To measure others, {sources}."
+        f"{did_you_mean(best, list(measured))}"
+    )
 
 
 def check_dev(config: Config, tasks: Mapping[str, Task], *, has_agreement: bool, has_teacher_model: bool) -> None:

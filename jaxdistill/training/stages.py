@@ -5,7 +5,7 @@ import json
 import logging
 import pathlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,21 +19,19 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import MARK, is_remote, refuse_foreign, replacing, write_atomic
 from jaxdistill.core.paths import data_folder
 from jaxdistill.core.runtime import source_digest
-from jaxdistill.data.options import Data
-from jaxdistill.data.text import content_digest, is_hub, split_specs, tables
+from jaxdistill.data.text import content_digest, files_of, is_hub, split_specs, tables
 from jaxdistill.evals import sts
 from jaxdistill.evals.papers import cited
 from jaxdistill.evals.report import as_text, stage_table
+from jaxdistill.models.checkpoints.model import locate
 from jaxdistill.models.model_text import text_portions
 from jaxdistill.training.build import (
     Run,
     build,
-    check_inputs,
     checked_setup,
     context_of,
     make_student,
     objective_title,
-    refuse_local,
     write_student,
 )  # fmt: skip
 from jaxdistill.training.dev import agreement_pairs, dev_tasks, retrieval_files
@@ -132,7 +130,6 @@ def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], fini
                 continue
             checked_setup(stage)
             check_inputs(stage)
-            check_columns(stage.data)
             dev_tasks(stage)
             agreement_pairs(stage)
 
@@ -146,24 +143,60 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
     """
     if is_remote(workdir):
         workdirs.address_of(workdir)
-    else:
-        refuse_local("--workdir", workdir, where)
+    elif where == "elsewhere":
+        refuse_local("--workdir", [workdir])
     mesh = meshes.make_mesh(devices=jax.devices()[:1])  # the training's own devices are not known here
     for number, stage in enumerate(stages, start=1):
         with of_stage(number, stages):
             checked_setup(stage, mesh)
-            check_inputs(stage, where)
-            check_columns(stage.data, local_only=True)
+            check_inputs(stage, local_only=True)
+            if where == "elsewhere":
+                refuse_local("--config.data.text", split_specs(stage.data.text))
+                refuse_local("--config.data.exclude", split_specs(stage.data.exclude))
+                refuse_local("--config.evals.agreement", split_specs(stage.evals.agreement))
+                refuse_local("--config.teacher.model", filter(is_folder, outside_models(stage.teacher.models)))
+                refuse_local("--config.student.model", filter(is_folder, outside_models([stage.student.model])))
 
 
-def check_columns(data: Data, *, local_only: bool = False) -> None:
-    """Raises `InputError` if a source of the text lacks a column; opens the first file of each, with `local_only` of those that are
-    neither on the hub nor in a bucket."""
-    specs = split_specs(data.text)
-    for portion in text_portions(data):
-        spec = specs[portion.source]
-        if not (local_only and (is_hub(spec) or is_remote(spec))):
-            next(tables(spec, portion.columns, cache=data.cache_folder), None)
+def refuse_local(option: str, paths: Iterable[str]) -> None:
+    """Raises `InputError` for a file of this machine, which a training on other machines does not see."""
+    for path in paths:
+        if not (is_remote(path) or is_hub(path) or path.startswith("package:")):
+            raise InputError(
+                f"{option}={path} is on this machine, but the training runs on others; give the address of a bucket, such as "
+                f"{option}=gs://BUCKET/{pathlib.Path(path).name}."
+            )
+
+
+def check_inputs(stage: Config, *, local_only: bool = False) -> None:
+    """Raises `InputError` if a text, a column of it or a model does not exist; downloads models, and opens the first file of each text.
+
+    Args:
+      local_only: leave out what is on the hub or in a bucket.
+    """
+
+    def is_checked(spec: str) -> bool:
+        return not (local_only and (is_remote(spec) or is_hub(spec)))
+
+    specs = split_specs(stage.data.text)
+    for portion in text_portions(stage.data):
+        if is_checked(specs[portion.source]):
+            next(tables(specs[portion.source], portion.columns, cache=stage.data.cache_folder), None)
+    for option, others in {"data.exclude": stage.data.exclude, "evals.agreement": stage.evals.agreement}.items():
+        files_of(option, [spec for spec in split_specs(others) if is_checked(spec) and not is_hub(spec)])
+    for name in outside_models([*stage.teacher.models, stage.student.model]):
+        if is_folder(name) or not local_only:
+            locate(name)
+
+
+def outside_models(names: Sequence[str]) -> list[str]:
+    """The names of models that do not stand for the teacher or an earlier stage."""
+    return [name for name in names if name not in ("", "teacher") and not workdirs.STAGE_NAME.fullmatch(name)]
+
+
+def is_folder(model: str) -> bool:
+    """Whether a model is a folder, perhaps one that does not exist or of an installed package; others are on the hub or in a bucket."""
+    return model.startswith((".", "/", "~", "package:")) or pathlib.Path(model).exists()
 
 
 def run_training(
