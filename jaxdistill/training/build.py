@@ -209,7 +209,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     live_teacher = teacher if objective.teacher_views and config.teacher.is_live else None
     program = make_step(config, objective, student, teacher, mesh, live=live_teacher is not None, steps=steps)
     targets = Targets(config, objective, store, teachers, labellers, progress=progress, absent=not can_run)
-    teacher_tokens = Viewed(targets.store, objective.teacher_views) if targets.store else None
+    teacher_tokens = Viewed(targets.store, objective.teacher_views) if targets.store is not None else None
     batches = make_batches(teacher_tokens or targets.arrays)
     if can_run and written_student is None:
         student = targets.fitted(config, student, batches.trained)
