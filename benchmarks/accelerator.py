@@ -6,8 +6,9 @@
 
 It reads no weights, no text and no network: models are random, in the shapes of public ones. Each figure has a process of its
 own with a limit of time, so that one that hangs or runs out of memory costs no other. This process only imports JAX, and holds no
-device. `--minutes` starts no figure that would begin after it. `train.py --compile --live`, `encode.py` and `queue_loss.py` compare
-with PyTorch. `--compile_for=v5e` needs libtpu, `--compile_for=h100` JAX's CUDA plugin (`pip install jax[cuda12]`).
+device. `--minutes` starts no figure that would begin after it. The figures `torch-*` are the same work in PyTorch, with
+`torch.compile`, autocast to bfloat16 and fused attention; they need PyTorch and sentence-transformers. `--compile_for=v5e` needs
+libtpu, `--compile_for=h100` JAX's CUDA plugin (`pip install jax[cuda12]`).
 """
 
 import argparse
@@ -28,18 +29,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tpu_plan
-from interleaved import random_unit, timed
+from interleaved import random_unit, timed, torch_device, wait_for
 from jax.experimental import topologies
 from jax.sharding import Mesh
-from queue_loss import loss_and_gradient
 
-from jaxdistill.core import Batch, Tokens
+from jaxdistill.core import Batch, Encoded, Sizes, Tokens
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.ops import ring
 from jaxdistill.data.packing import pad
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models import inference
 from jaxdistill.models.checkpoints.model import SentenceModel
+from jaxdistill.objectives.congen import ConGen
 from jaxdistill.training.build import make_objective, make_step
 from jaxdistill.training.metrics import product_flops
 from jaxdistill.training.plan import shapes_of, slice_named
@@ -205,23 +206,42 @@ def encode(size: Size, mesh: Mesh) -> Programs:
     frozen = model.frozen_params(mesh)
     shardings = dict.fromkeys(frozen, meshes.replicated(mesh))
     params = meshes.frozen_shapes(frozen, dtype) if size.absent else meshes.place_frozen(frozen, shardings, dtype)
-    for length in (length for length in inference.FEWER_LENGTHS if length <= 64):
-        count = 128 * inference.SLOTS_PER_SENTENCE // length
+    for length, count in encode_shapes():
         tokens = pad([np.zeros(length, np.int32)] * count, length=length, count=count, pad_id=0)
         embed = inference.make_embed(model.definition, mesh, dtype)
         yield f"{length} slots", Program(embed, (params, tokens), sentences=count)
 
 
-def queue(size: Size, mesh: Mesh) -> Programs:
-    """The queue loss, forward and backward, for several numbers of keys and sizes of their blocks."""
+def encode_shapes() -> list[tuple[int, int]]:
+    """The padded lengths of sentences of at most 64 tokens, and the number of sentences in a call."""
+    lengths = [length for length in inference.FEWER_LENGTHS if length <= 64]
+    return [(length, 128 * inference.SLOTS_PER_SENTENCE // length) for length in lengths]
+
+
+def queue_inputs(size: Size) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """Queues of several numbers of keys, and the vectors of the student's two views and of the teacher."""
     width = 1024 if size.queue == FULL.queue else 64
+    queues = [random_unit((keys, width)) for keys in ((4096, 65536) if size.queue == FULL.queue else (size.queue,))]
     student, teacher = (random_unit((size.batch, views, width), seed=views) for views in (2, 1))
-    for keys in (4096, 65536) if size.queue == FULL.queue else (size.queue,):
-        function, state = loss_and_gradient(random_unit((keys, width)), student, teacher, precision="bfloat16")
+    return queues, student, teacher
+
+
+def queue(size: Size, mesh: Mesh) -> Programs:
+    """ConGen's loss, forward and backward, for several numbers of keys and sizes of their blocks."""
+    queues, student, teacher = queue_inputs(size)
+    for keys in queues:
+        objective = ConGen(queue_size=len(keys))
+        sizes = Sizes(size.batch, keys.shape[1], 0, 0, 0, 0, jnp.dtype("bfloat16"))
+        _, state = objective.init(jax.random.key(0), sizes, jnp.asarray(keys))
+
+        def loss(vectors: jax.Array, state: Any, objective: ConGen = objective) -> tuple[jax.Array, Any]:
+            losses, state, _ = objective({}, state, Encoded(vectors), Encoded(teacher))
+            return jnp.mean(losses), state
+
         for block in (1024, 4096, 16384):
             ring.BLOCK_ROWS = ring.BLOCK_ROWS_OF_GPUS = block  # read when the next program is traced
-            both = on_mesh(mesh, function)
-            yield f"{keys} keys, blocks of {block}", Program(both, (student, state))
+            both = on_mesh(mesh, jax.value_and_grad(loss, has_aux=True))
+            yield f"{len(keys)} keys, blocks of {block}", Program(both, (student, state))
             both.clear_cache()
 
 
@@ -258,30 +278,123 @@ def parity(size: Size) -> dict[str, Any]:
     return {"losses": here.tolist(), "largest_difference": float(np.max(np.abs(here - there) / np.abs(there)))}
 
 
-FIGURES: dict[str, tuple[int, Callable[[Size, Mesh], Programs] | None]] = {
-    "device": (60, None),
-    "peak": (60, peak),
-    "step-live": (150, steps),
-    "step-stored": (120, partial(steps, stored=True)),
-    "step-minilm": (90, step_minilm),
-    "encode": (120, encode),
-    "queue": (120, queue),
-    "attention": (120, attention),
-    "parity": (120, None),
+def torch_step(size: Size, *, stored: bool = False) -> dict[str, Any]:
+    """The step of `steps` in PyTorch, on padded batches of the same shape."""
+    import torch
+    from opponent import Opponent, RandomEncoder
+
+    width = tpu_plan.MODELS[size.teacher][3]["hidden_size"]
+    opponent = Opponent(
+        RandomEncoder(size.student, layers=size.layers, width=width),
+        teacher=None if stored else RandomEncoder(size.teacher, layers=size.layers),
+        queue=random_unit((size.queue, width)), bfloat16=True, compiled=True, device=torch_device(),
+    )  # fmt: skip
+    batch = torch_tokens(2 * size.batch, size.tokens), torch.tensor(random_unit((size.batch, width)))
+    return {"step": torch_times(lambda: opponent.step(batch), size, sentences=size.batch)}
+
+
+def torch_encode(size: Size) -> dict[str, Any]:
+    """The forward pass of sentence-transformers' `encode`, for the padded lengths of `encode`."""
+    import torch
+    from opponent import RandomEncoder
+
+    device, found = torch_device(), dict[str, Any]()
+    model = RandomEncoder("gte-small", layers=size.layers).to(device).eval()
+    model.compile()
+    for length, count in encode_shapes():
+        tokens = {name: array.to(device) for name, array in torch_tokens(count, length).items()}
+        with torch.inference_mode(), torch.autocast(device, dtype=torch.bfloat16):
+            found[f"{length} slots"] = torch_times(lambda tokens=tokens: model(tokens), size, sentences=count)
+    return found
+
+
+def torch_queue(size: Size) -> dict[str, Any]:
+    """The loss of `queue` in PyTorch."""
+    import torch
+    from opponent import congen_loss
+
+    device, found = torch_device(), dict[str, Any]()
+    queues, student, teacher = queue_inputs(size)
+    targets = torch.tensor(teacher[:, 0], device=device)
+    vectors = torch.tensor(student.swapaxes(0, 1).reshape(-1, student.shape[-1]), device=device, requires_grad=True)
+    for queue in queues:
+        keys = torch.cat([torch.tensor(queue, device=device, dtype=torch.bfloat16), targets.to(torch.bfloat16)])
+
+        def call(keys: Any = keys) -> None:
+            vectors.grad = None
+            with torch.autocast(device, dtype=torch.bfloat16):
+                congen_loss(vectors, targets, keys, temperature=0.05).backward()
+
+        found[f"{len(queue)} keys"] = torch_times(call, size)
+    return found
+
+
+def torch_tokens(sentences: int, length: int) -> dict[str, Any]:
+    """Random sentences of equal length."""
+    import torch
+
+    ids = torch.tensor(np.random.default_rng(0).integers(1000, 30000, (sentences, length)))
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def torch_times(call: Callable[[], object], size: Size, sentences: int = 0) -> dict[str, float]:
+    """Seconds of the first call, which compiles, and the time of a later one."""
+
+    def finished() -> None:
+        call()
+        wait_for(torch_device())
+
+    _, first_call_s, _ = timed(finished)
+    finished()
+    seconds = statistics.median(timed(finished)[1] for _ in range(size.repeats))
+    rates = {"sentences_per_s": sentences / seconds} if sentences else {}
+    return rounded({"first_call_s": first_call_s, "ms": 1e3 * seconds} | rates)
+
+
+def rounded(values: dict[str, float]) -> dict[str, float]:
+    """The values to four digits."""
+    return {name: float(f"{value:.4g}") for name, value in values.items()}
+
+
+class Figure(NamedTuple):
+    """Something to measure, in a process of its own."""
+
+    limit_s: int
+    programs: Callable[[Size, Mesh], Programs] | None = None
+    """Its JAX programs."""
+    measure: Callable[[Size], dict[str, Any]] | None = None
+    """Measures what is no JAX program."""
+
+
+FIGURES = {
+    "device": Figure(60, measure=lambda size: device()),
+    "peak": Figure(60, peak),
+    "step-live": Figure(150, steps),
+    "torch-step-live": Figure(150, measure=torch_step),
+    "step-stored": Figure(120, partial(steps, stored=True)),
+    "torch-step-stored": Figure(120, measure=partial(torch_step, stored=True)),
+    "step-minilm": Figure(90, step_minilm),
+    "encode": Figure(120, encode),
+    "torch-encode": Figure(120, measure=torch_encode),
+    "queue": Figure(120, queue),
+    "torch-queue": Figure(60, measure=torch_queue),
+    "attention": Figure(120, attention),
+    "parity": Figure(120, measure=parity),
 }
-"""Limit in seconds and JAX programs of each figure, in the order of their value."""
+"""Figures in the order of their value."""
 
 
 def measured(name: str, size: Size, target: str) -> dict[str, Any]:
     """A figure: its programs' times or, with a target, the seconds of compiling them for it."""
-    programs = FIGURES[name][1]
-    if programs is None:
-        return device() if name == "device" else parity(size)
+    figure = FIGURES[name]
+    if figure.measure:
+        return figure.measure(size)
+    assert figure.programs is not None
     mesh = absent_mesh(target) if target else meshes.make_mesh(devices=jax.devices()[:1])
     size, found = size._replace(absent=bool(target)), dict[str, Any]()
-    for each, program in programs(size, mesh):
+    for each, program in figure.programs(size, mesh):
         try:
-            found[each] = {name: float(f"{value:.4g}") for name, value in program.measured(size, mesh).items()}
+            found[each] = rounded(program.measured(size, mesh))
         except Exception as error:  # what this device lacks costs no other program
             found[each] = f"{type(error).__name__}: {error!s:.200}"
     return found
@@ -315,11 +428,11 @@ def main() -> None:
         return
     if options.compile_for:  # the cache cannot load programs for absent devices
         os.environ |= {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
-        names = [name for name in names if FIGURES[name][1]]
+        names = [name for name in names if FIGURES[name].programs]
     begun = time.monotonic()
     for name in names:
         left = 60 * options.minutes - (time.monotonic() - begun)
-        limit_s = 3600 if options.compile_for else min(FIGURES[name][0], left)
+        limit_s = 3600 if options.compile_for else min(FIGURES[name].limit_s, left)
         figure = in_new_process(name, limit_s) if limit_s > 0 else {"error": "left out: no time"}
         print(json.dumps({"figure": name} | figure), flush=True)
 

