@@ -143,9 +143,7 @@ def train(args: Flags) -> None:
 
     if args.check:
         check_launch(args.stages, args.workdir, args.check)
-        print(
-            "checked: the options are valid, and text and models exist; the hub and stores that do not answer were left out"
-        )
+        print("checked: the options are valid, and text and models exist; buckets and the hub were left out")
     elif args.compile_for:
         if len(args.stages) > 1:
             print(f"stage 1 of {len(args.stages)}")

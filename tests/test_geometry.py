@@ -74,7 +74,7 @@ def test_own_pairs_with_labels_are_judged_by_auc(tmp_path):
     path.write_text("score\tsentence1\tsentence2\n1\ta\tab\n0\tb\tc\n0.5\td\te\n")
     assert list(tasks()) == ["pairs/spearman"]
     with pytest.raises(
-        InputError, match="'pairs/auc' needs your own data; .*evals.pairs=FILE, whose scores are 0 and 1"
+        InputError, match="'pairs/auc' is not measured .*evals.pairs=FILE .pairs/auc if all scores are 0 or 1"
     ):
         dev.chosen_metric(tasks(best="pairs/auc"), "pairs/auc")
     with pytest.raises(InputError, match="evals.best=mrpc-dev/auc is in the data folder; set JAXDISTILL_DATA"):

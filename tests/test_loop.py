@@ -4,13 +4,11 @@ import json
 import logging
 import re
 
-import numpy as np
 import pytest
 
 from jaxdistill import main
 from jaxdistill.core import InputError
 from jaxdistill.training import dev, loop, metrics
-from jaxdistill.training.dev import SPREAD
 
 from program import tiny_arguments, write_text
 
@@ -40,27 +38,6 @@ def test_a_run_that_ends_before_its_best_step_has_the_scores_of_its_own_last_ste
     main.main([*tiny_arguments(tmp_path, run__steps=3, evals__every=1, run__restore_step=3), f"--workdir={workdir}"])
     results = json.loads((workdir / "results.json").read_text())
     assert results["best_step"] == 3 and results["scores"]["student after"]["agreement/spearman"] == 0.3
-
-
-def test_the_effective_rank_by_hand():
-    square = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-    assert dev.effective_rank(square) == pytest.approx(2.0)  # two equal singular values
-    assert dev.effective_rank(square * [1.0, 0.0]) == pytest.approx(1.0)
-    assert dev.effective_rank(np.ones((5, 3))) == 0.0
-    entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
-    stretched = square * [3.0, 1.0] + 7.0  # where the centre lies does not matter
-    assert dev.effective_rank(stretched) == pytest.approx(np.exp(entropy))
-
-
-def test_the_spread_of_vectors_by_hand():
-    vectors = {"a": [2.0, 0.0], "b": [0.0, 3.0], "c": [-1.0, 0.0]}
-    spread = dev.measured_spread(lambda texts: np.array([vectors[text] for text in texts]), list(vectors))
-    cosines = np.array([0.0, -1.0, 0.0])
-    assert spread[SPREAD] == pytest.approx(np.std(cosines))
-    assert spread["vectors/uniformity"] == pytest.approx(np.log(np.mean(np.exp(-2 * (2 - 2 * cosines)))))
-    unknown = {**vectors, "\N{GRINNING FACE}": [0.0, 0.0]}  # of a static student
-    assert dev.measured_spread(lambda texts: np.array([unknown[text] for text in texts]), list(unknown)) == spread
-    assert {*dev.measured_spread(lambda texts: np.zeros((len(texts), 2)), list(vectors)).values()} == {0.0}
 
 
 def test_each_run_of_a_workdir_appends_what_it_says_to_its_log(tmp_path, capsys, monkeypatch):

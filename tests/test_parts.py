@@ -121,7 +121,6 @@ def test_a_training_of_own_plugins_runs_and_knows_their_sources(folder):
         "teacher": {"model": str(folder / "model")},
         "student": {"model": "teacher", "layers": "1", "pooling": ""},
     }
-    given["evals"] = {"collapse": "off"}
     (folder / "mine.py").write_text(
         "from jaxdistill.config import defaults\n\ndef get_config():\n"
         f"    config = defaults(objective={given['objective']['kind']!r})\n    config.update({given!r})\n    return config\n"

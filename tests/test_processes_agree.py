@@ -126,6 +126,6 @@ def test_a_folder_is_locked_for_one_run_and_the_lock_of_a_killed_one_is_taken_ov
     other.kill()
     other.communicate()
     with lock.locked(folder):
-        assert f"pid {os.getpid()}" in lock.described(read_note(folder / LOCK))
+        assert f"pid {os.getpid()}" in lock.run_in_words(read_note(folder / LOCK))
         with pytest.raises(InputError, match="in use"), lock.locked(folder):  # by the same process too
             pass

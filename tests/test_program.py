@@ -81,7 +81,6 @@ def test_a_run_ends_with_an_export_a_table_and_a_plot(finished):
     ):
         shown = " +".join(f"{100 * scores[metric]:.2f}" for scores in results["scores"].values())
         assert re.search(rf"{row} +{shown} ", out) and f"{row}</th>" in page
-    assert set(series(workdir, "vectors/rank")) == {0, 5, 10, 15, 20} and "collapse" not in out + err
     assert "estimated time" in out and "teacher's own dev scores" in out
     assert "sentences/s" in err  # the progress bar
     assert list((workdir / "tensorboard").iterdir()) and "paper, congen:bert-mini: " in out

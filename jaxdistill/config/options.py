@@ -121,10 +121,6 @@ class Evals:
     average: tuple[CountOrNone, ...] = ()
     """Steps such as (0,600) whose checkpoints are saved and averaged: the mean of their parameters is evaluated and
     exported instead of the best checkpoint. Empty: the best checkpoint."""
-    collapse: Literal["warn", "stop", "off"] = "warn"
-    """What to do if the student's vectors collapse. Each evaluation measures their `vectors/spread` and `vectors/rank`
-    (metrics.jsonl). If either falls below a quarter of its highest value in the run, `warn` logs a line, and `stop`
-    ends the run with an error that names the last checkpoint. `off` measures nothing."""
     sts: bool = True
     """Score the seven STS sets after training if JAXDISTILL_DATA names a data folder."""
 

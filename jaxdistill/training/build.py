@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import math
 import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,7 @@ from jaxdistill.core import (
 )
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.files import MARK, buckets, foreign_errors, is_remote, replacing
+from jaxdistill.core.files import MARK, foreign_errors, replacing
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.ops.nested import Nested
 from jaxdistill.core.paths import public_name
@@ -40,13 +41,13 @@ from jaxdistill.data.batches import QUEUE_SEED, Batches, Viewed
 from jaxdistill.data.chunks import bare
 from jaxdistill.data.targets import Stored as StoredTargets
 from jaxdistill.data.targets import joined
-from jaxdistill.data.text import TEXT, files_of, is_hub, split_specs
+from jaxdistill.data.text import TEXT, split_specs
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.models import model_text
 from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.folder import check_exportable, save
-from jaxdistill.models.checkpoints.model import SentenceModel, load_model, locate
+from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.student import StudentInputs
 from jaxdistill.models.teacher import Labeller, ModelContext, TargetInputs, Teacher, check_roles
@@ -58,23 +59,24 @@ from jaxdistill.training.sharding import frozen_shardings, sharded_embedder, sha
 from jaxdistill.training.workdir.folder import (
     INPUTS,
     LENGTH,
-    STAGE_NAME,
     STEPS,
     STUDENT,
     read_note,
     stage_export,
 )
 
-SMALL = 100_000
+SMALL_TEXT = 100_000
 """Rows of a text below which at most a tenth is held out."""
 QUEUE_SHARE = 0.25
 """Largest queue, as a fraction of the text's rows: a longer queue would hold the same sentences many times."""
 UNTIMED = MAX_INT32
 """Number of steps of a run whose speed is still to be measured for `run.minutes`."""
-WHOLE = 0.99
-"""Fraction of rows that a chosen length must not truncate."""
-STEP, MAX_LENGTH = 16, 512
-"""A chosen length is a multiple of `STEP`, or the limit, at most `MAX_LENGTH`: attention's work grows with its square."""
+WHOLE_ROWS = 0.99
+"""Fraction of rows that a chosen length does not truncate."""
+LENGTH_MULTIPLE = 16
+"""Chosen lengths are multiples of this, or the longest allowed."""
+MAX_CHOSEN_LENGTH = 512
+"""Longest length that is chosen without being asked for: attention's work grows with its square."""
 MAX_TRUNCATED = 0.05
 """Fraction of truncated sentences in a column above which a run warns."""
 FITTING_SAMPLE = 4096
@@ -91,6 +93,7 @@ class Program(NamedTuple):
     like: TrainState
     """Shapes and dtypes of the state."""
     shardings: TrainState
+    """Where the state's arrays are placed."""
     train_step: step.TrainStep
     steps: int
     schedule: optax.Schedule
@@ -115,7 +118,7 @@ class Run:
     """The training text."""
     batches: Batches
     seeds: Callable[[], np.ndarray | None]
-    """Returns the teacher's vectors of the queue's first sentences, `[k, e]`; None if the objective needs none."""
+    """Returns the teacher's vectors of the objective's `reserve_rows` sentences, `[k, e]`; None if it needs none."""
     dev: devs.Dev
     program: Program
     teacher_params: Mapping[str, Any]
@@ -135,11 +138,11 @@ class Run:
 
     @property
     def exports_last(self) -> bool:
-        """Whether the last checkpoint is exported regardless of its score."""
+        """Whether the last checkpoint is exported, regardless of its score."""
         return self.config.evals.best == devs.LAST
 
     def first_state(self, seeds: np.ndarray | None) -> TrainState:
-        """The state before step 1, on the mesh."""
+        """The state before step 1, on the mesh; `seeds` is the result of `self.seeds()`, or any array of its shape."""
         make = jax.jit(self.program.make_state, out_shardings=self.program.shardings)
         return make(self.student.params, seeds, jax.random.key(self.config.run.seed))
 
@@ -150,67 +153,87 @@ def objective_title(config: Config) -> str:
 
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
-    """A run that is ready to train; raises `InputError` for anything that cannot work. With a mesh of `absent` devices, for which
-    the step is only compiled, no targets are computed, and the run cannot train."""
+    """A run that is ready to train.
+
+    Args:
+      progress: whether to show progress bars.
+      absent: a mesh of devices that this machine lacks, for which the step is only compiled. No targets are then computed, and the
+        run cannot train.
+
+    Raises:
+      InputError: an option, the text or a model cannot be used.
+    """
     mesh, groups, objective = checked_setup(config, absent)
-    dtype, can_run, teacher_options = dtype_of(config.run.precision), absent is None, config.teacher
+    can_run = absent is None
+    compute_dtype = dtype_of(config.run.precision)
     context = context_of(config, workdir)
-    labellers, teachers = teacher_options.labellers(context), teacher_options.load(context)
-    written = read_student(config, workdir) if can_run else None
-    student = written or make_student(config, teachers, workdir)
+    labellers = config.teacher.labellers(context)
+    teachers = config.teacher.load(context)
+    written_student = read_student(config, workdir) if can_run else None
+    student = written_student or make_student(config, teachers, workdir)
     if config.run.export_to:
         onnx.check(student)
     check_models(config, objective, student, teachers)
-    tasks = devs.dev_tasks(config, named=can_run, similarity=student.definition.similarity)
-    agreeing = devs.agreement_pairs(config)
+    tasks, agreement_pairs = {}, ()
+    if can_run:
+        tasks = devs.dev_tasks(config, similarity=student.definition.similarity)
+        agreement_pairs = devs.agreement_pairs(config)
     length = training_length(config, student, teachers, workdir)
     student = config.student.with_length(student, length)
     store = model_text.student_text(
-        config.data, objective, student, length, of_rows=teacher_options.of_rows, progress=progress
+        config.data, objective, student, length, of_rows=config.teacher.of_rows, progress=progress
     )
     objective = sized_to_text(objective, store.rows)
     # Rows for the first queue and for evaluation are not trained on; of a small text, they are at most a tenth.
-    held_out, seeds = devs.held_out_rows(config.evals, store.rows), objective.reserve_rows
-    reserved = seeds + held_out
-    if store.rows < SMALL:
+    held_out = devs.held_out_rows(config.evals, store.rows)
+    reserved = objective.reserve_rows + held_out
+    if store.rows < SMALL_TEXT:
         reserved = min(reserved, max(held_out, store.rows // 10))
     on_cpus = platform(mesh) == "cpu"
-    batches_with = partial(
+    make_batches = partial(
         Batches, Viewed(store, objective.student_views), batch_size=config.data.batch_size, seed=config.run.seed,
         weights=config.data.weights, sources=terms_of_sources(config.objective, config.data.objectives),
         keyed=objective.compares_texts, groups=groups, local=meshes.local_groups(mesh, groups) if can_run else None,
         reserve_rows=reserved, max_shapes=config.data.pack_shapes or (4 if on_cpus else 3), divided=on_cpus,
     )  # fmt: skip
-    # For `run.minutes`, the steps that an earlier start measured.
-    noted = read_note(workdir / INPUTS).get(STEPS, UNTIMED) if config.run.minutes else 0
-    steps = step_count(config, batches_with().steps_per_epoch, timed=int(processes.gathered(noted)[0]))
+    steps_in_minutes = 0
+    if config.run.minutes:
+        noted = read_note(workdir / INPUTS).get(STEPS, UNTIMED)  # as an earlier start measured
+        steps_in_minutes = int(processes.gathered(noted)[0])
+    steps = step_count(config, make_batches().steps_per_epoch, steps_in_minutes)
     if can_run:
-        devs.check_dev(
-            config, tasks, teachers, objective, count=len({text for texts in agreeing for text in texts}) or held_out
-        )
+        has_agreement = bool(agreement_pairs) or held_out >= devs.MIN_HELD_OUT
+        has_agreement &= bool(teachers or objective.teacher_views)
+        devs.check_dev(config, tasks, has_agreement=has_agreement, has_teacher_model=bool(teachers))
     teacher = teachers[0] if len(teachers) == 1 else None
-    live_teacher = teacher if objective.teacher_views and teacher_options.is_live else None
-    program = make_step(config, objective, student, teacher, mesh, live=bool(live_teacher), steps=steps)
+    live_teacher = teacher if objective.teacher_views and config.teacher.is_live else None
+    program = make_step(config, objective, student, teacher, mesh, live=live_teacher is not None, steps=steps)
     targets = Targets(config, objective, store, teachers, labellers, progress=progress, absent=not can_run)
-    live = None if targets.store is None else Viewed(targets.store, objective.teacher_views)
-    data = batches_with(live or targets.arrays)
-    if can_run and written is None:
-        student = targets.fitted(config, student, data.trained)
+    teacher_tokens = Viewed(targets.store, objective.teacher_views) if targets.store is not None else None
+    batches = make_batches(teacher_tokens or targets.arrays)
+    if can_run and written_student is None:
+        student = targets.fitted(config, student, batches.trained)
+    reserved_rows = np.random.RandomState(QUEUE_SEED).permutation(batches.reserved)
+    trained_rows = np.random.RandomState(QUEUE_SEED).permutation(batches.trained)
+    queue_rows, dev_rows = np.split(reserved_rows, [len(reserved_rows) - held_out])
     # Of a small text, the queue also takes rows that are trained on, because too few are reserved.
-    shuffled, trained = (np.random.RandomState(QUEUE_SEED).permutation(rows) for rows in (data.reserved, data.trained))
-    queued, dev_rows = np.split(shuffled, [len(shuffled) - held_out])
-    seed_rows = np.concatenate([queued, np.resize(trained, seeds - len(queued))])
-    dev, frozen = devs.Dev(), {}
+    queue_rows = np.concatenate([queue_rows, np.resize(trained_rows, objective.reserve_rows - len(queue_rows))])
+    dev = devs.Dev()
     if can_run:
-        dev = devs.make_dev(config, tasks, devs.dev_agreement(config, targets, agreeing, dev_rows))
+        dev = devs.make_dev(config, tasks, devs.dev_agreement(config, targets, agreement_pairs, dev_rows))
+    teacher_params: Mapping[str, Any] = {}
     if live_teacher:
         params = live_teacher.frozen_params(mesh)
-        shardings = frozen_shardings(live_teacher, mesh, config.run.sharding)
-        frozen = meshes.place_frozen(params, shardings, dtype) if can_run else meshes.frozen_shapes(params, dtype)
+        if can_run:
+            shardings = frozen_shardings(live_teacher, mesh, config.run.sharding)
+            teacher_params = meshes.place_frozen(params, shardings, compute_dtype)
+        else:
+            teacher_params = meshes.frozen_shapes(params, compute_dtype)
     return Run(
-        config=config, workdir=workdir, mesh=mesh, compute_dtype=dtype, objective=objective, teachers=teachers,
-        labeller_digests=[labeller.digest() for labeller in labellers], student=student, store=store, batches=data,
-        seeds=lambda: targets.rows(seed_rows) if len(seed_rows) else None, dev=dev, program=program, teacher_params=frozen,
+        config=config, workdir=workdir, mesh=mesh, compute_dtype=compute_dtype, objective=objective, teachers=teachers,
+        labeller_digests=[labeller.digest() for labeller in labellers], student=student, store=store, batches=batches,
+        seeds=lambda: targets.rows(queue_rows) if len(queue_rows) else None, dev=dev, program=program,
+        teacher_params=teacher_params,
     )  # fmt: skip
 
 
@@ -224,9 +247,15 @@ def make_step(
     live: bool,
     steps: int,
 ) -> Program:
-    """The layout of the state and the jitted training step for these models, whose parameters may be mere shapes; `live`: the
-    step runs the teacher."""
-    optimizer, average = optim.make_optimizer(config.optimizer, steps), optim.make_average(config.optimizer)
+    """The layout of the state and the jitted training step for these models, whose parameters may be mere shapes.
+
+    Args:
+      teacher: the only teacher model, to whose sizes an objective may map the student's; None if there is none or several.
+      live: whether the step runs the teacher.
+      steps: the step at which the learning-rate schedule ends.
+    """
+    optimizer = optim.make_optimizer(config.optimizer, steps)
+    average = optim.make_average(config.optimizer)
     compute_dtype = dtype_of(config.run.precision)
     architecture = student.definition.architecture
     teacher_architecture = teacher.definition.architecture if teacher else None
@@ -255,8 +284,7 @@ def make_step(
                 f"optimizer.rates: {pattern!r} matches the path of no parameter, such as {min(student.params)}."
             )
     rules = sharding_rules(config.run.sharding, like.params, architecture, mesh)
-    # The user's own rules, where a pattern that matches nothing is a slip; ours are for all families.
-    if rules is config.run.sharding:
+    if rules is config.run.sharding:  # the user's own, where a pattern that matches nothing is a mistake
         meshes.check_rules(rules, like.params, mesh)
     shardings = meshes.shardings(like, mesh, rules)
     train_step = step.make_train_step(
@@ -277,81 +305,48 @@ def make_step(
 
 
 def with_steps(run: Run, steps: int) -> Run:
-    """The run with another number of steps, at which its learning-rate schedule ends."""
-    steps, live = step_count(run.config, 0, timed=steps), bool(run.teacher_params)
+    """The run with another number of steps, at which its learning-rate schedule ends; raises `InputError` as `step_count`."""
+    steps = step_count(run.config, 0, steps)
+    live = bool(run.teacher_params)
     program = make_step(run.config, run.objective, run.student, run.teacher, run.mesh, live=live, steps=steps)
     return dataclasses.replace(run, program=program)
-
-
-def check_inputs(stage: Config, where: str = "here") -> None:
-    """Raises `InputError` for a text or a model that does not exist. Does not look on the hub, and only warns if a bucket does not
-    answer."""
-    texts = {"data.text": stage.data.text, "data.exclude": stage.data.exclude, "evals.agreement": stage.evals.agreement}
-    named = [(option, spec) for option, specs in texts.items() for spec in split_specs(specs)]
-    named += [*(("teacher.model", name) for name in stage.teacher.models), ("student.model", stage.student.model)]
-    for option, spec in named:
-        is_model, is_packaged = option.endswith(".model"), spec.startswith("package:")
-        is_local = is_packaged or spec.startswith((".", "/", "~")) or pathlib.Path(spec).exists()
-        if is_model and (spec in ("", "teacher") or STAGE_NAME.fullmatch(spec)):
-            continue
-        if is_remote(spec):
-            try:
-                found = buckets.objects(spec)
-            except InputError as error:
-                log.warning("%s is not checked: %s", option, error)
-                continue
-            if not found:
-                raise InputError(f"{option}: no object matches {spec}; check the address, and quote the glob.")
-        elif not (is_hub(spec) or (is_model and not is_local)):  # otherwise it is on the hub
-            if not is_packaged:
-                refuse_local(f"--config.{option}", spec, where)
-            if is_model:
-                locate(spec)
-            else:
-                files_of(option, [spec])
-
-
-def refuse_local(option: str, path: str, where: str) -> None:
-    """Raises `InputError` for a path of this machine if the training runs `elsewhere`."""
-    if where == "elsewhere":
-        raise InputError(
-            f"{option}={path} is on this machine, but the training runs on others; give the address of a bucket, such as "
-            f"{option}=gs://BUCKET/{pathlib.Path(path).name}."
-        )
 
 
 def checked_setup(config: Config, mesh: Mesh | None = None) -> tuple[Mesh, int, Objective]:
     """Mesh, number of groups of a batch, and objective; raises `InputError` for options that are wrong whatever the models and the
     text are. `mesh` replaces this machine's devices."""
     plugins.use(config.run.plugins)
-    profiled_steps(config.run.profile)  # only for its errors, like `Pooling.parse`
+    # The next three are called for their errors alone.
+    profiled_steps(config.run.profile)
+    terms_of_sources(config.objective, config.data.objectives)
     if config.student.pooling:
         Pooling.parse(config.student.pooling)
-    specs, weights, evals = split_specs(config.data.text), config.data.weights, config.evals
     mesh = mesh or meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
     groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
     objective = make_objective(config)
-    terms_of_sources(config.objective, named := config.data.objectives)
-    accumulate, per_device = config.run.accumulate, groups // meshes.batch_devices(mesh)
-    choices = [evals.best == devs.LAST, bool(evals.average), bool(evals.patience or evals.patience_epochs)]
+    specs, weights, objectives = split_specs(config.data.text), config.data.weights, config.data.objectives
+    sources = f"{len(specs)} source{'' if len(specs) == 1 else 's'}"
+    accumulate, groups_per_device = config.run.accumulate, groups // meshes.batch_devices(mesh)
+    evals = config.evals
+    ways_to_choose = [evals.best == devs.LAST, bool(evals.average), bool(evals.patience or evals.patience_epochs)]
     refuse([
         (not specs, "no text is given; set --config.data.text to at least one file, glob or data set."),
         (weights and len(weights) != len(specs),
-         f"weights {list(weights)} for {len(specs)} source{'' if len(specs) == 1 else 's'}; set --config.data.weights to one positive number "
-         "per source, or leave it empty."),
-        (named and len(named) != len(specs),
-         f"data.objectives={named} for {len(specs)} source{'s' * (len(specs) != 1)}; name the objectives of each source, or '' for all of them."),
+         f"weights {list(weights)} for {sources}; set --config.data.weights to one positive number per source, or leave it empty."),
+        (objectives and len(objectives) != len(specs),
+         f"data.objectives={objectives} for {sources}; name the objectives of each source, or '' for all of them."),
         (accumulate > 1 and objective.couples_examples and objective.reads,
          f"run.accumulate={accumulate}: {config.kinds['objective']} compares the examples of a batch by more than their vectors, so its "
          "gradient cannot be cached; use --config.run.remat=True for less memory."),
-        (per_device % accumulate,
-         f"run.accumulate={accumulate} does not divide the {per_device} groups of a device; raise data.pack_groups."),
-        (sum(choices) > 1,
+        (groups_per_device % accumulate,
+         f"run.accumulate={accumulate} does not divide the {groups_per_device} groups of a device; raise data.pack_groups."),
+        (sum(ways_to_choose) > 1,
          f"evals.best={evals.best}, evals.average={evals.average} and evals.patience choose the checkpoint in different ways; give only "
          "one of best=last, average and patience (or patience_epochs), and lower run.steps to end earlier."),
     ])  # fmt: skip
-    is_open = config.run.steps <= 0 and bool(config.run.epochs or config.run.minutes)
-    if not is_open:  # otherwise the text or the speed determines the steps
+    if config.run.steps > 0 or not (
+        config.run.epochs or config.run.minutes
+    ):  # else the text or the speed determines the steps
         step_count(config, steps_per_epoch=0)
     return mesh, groups, objective
 
@@ -365,16 +360,23 @@ def profiled_steps(option: str) -> tuple[int, int]:
     return first, last
 
 
-def step_count(config: Config, steps_per_epoch: int, timed: int = 0) -> int:
-    """Updates of the run: `run.steps`, else `timed`, else `run.epochs`. `timed` is the number that takes `run.minutes`: `UNTIMED`
-    before it is measured, 0 without `run.minutes`. Raises `InputError` if there are none or too many, or if evals.average names a
-    step beyond them."""
-    run, last = config.run, max(config.evals.average, default=0)
-    steps = max(run.steps, 0) or timed or int(round(run.epochs * steps_per_epoch))
+def step_count(config: Config, steps_per_epoch: int, steps_in_minutes: int = 0) -> int:
+    """Updates of the run: `run.steps` if set, else those that take `run.minutes`, else those of `run.epochs`.
+
+    Args:
+      steps_in_minutes: `UNTIMED` before the speed is measured; 0 without `run.minutes`.
+
+    Raises:
+      InputError: there are none or too many, or `evals.average` names a step beyond them.
+    """
+    run = config.run
+    steps = max(run.steps, 0) or steps_in_minutes or round(run.epochs * steps_per_epoch)
+    last_averaged = max(config.evals.average, default=0)
     refuse([
         (not 1 <= steps <= MAX_INT32,
-         f"run.steps={run.steps} and run.epochs={run.epochs} give {steps:.0f} steps; set one of them to give 1 to {MAX_INT32:,} steps."),
-        (last > steps, f"evals.average={config.evals.average}: step {last} is beyond the run's {steps} steps."),
+         f"run.steps={run.steps} and run.epochs={run.epochs} give {steps} steps; set one of them to give 1 to {MAX_INT32:,} steps."),
+        (last_averaged > steps,
+         f"evals.average={config.evals.average}: step {last_averaged} is beyond the run's {steps} steps."),
     ])  # fmt: skip
     return steps
 
@@ -383,16 +385,19 @@ def make_objective(config: Config) -> Objective:
     """The objective, wrapped for nested widths; raises `InputError` if it does not fit the other options."""
     objective, teacher, name = config.objective, config.teacher, config.kinds["objective"]
     columns = dict(config.data.columns) or {TEXT: TEXT}
-    named = [view for view in (*objective.student_views, *objective.teacher_views) if view != LABELS]
-    read = {column for view in named for column in views.parse_view(view, list(columns)).columns}
-    read |= {*objective.scored} if LABELS in objective.teacher_views else set()
-    lacking, unread = sorted(read - {*columns}), [column for column in columns if column not in (TEXT, *read)]
+    view_names = [view for view in (*objective.student_views, *objective.teacher_views) if view != LABELS]
+    read = {column for view in view_names for column in views.parse_view(view, list(columns)).columns}
+    if LABELS in objective.teacher_views:
+        read |= {*objective.scored}
+    lacking = sorted(read - {*columns})
+    unread = [column for column in columns if column not in (TEXT, *read)]
     # Every column of a text in chunks is read, and a trimmed vocabulary may be for more languages than the views.
-    unread = [] if config.data.chunk_tokens or getattr(config.student, "trim", "") else unread
-    taught = [view for view in dict.fromkeys(objective.teacher_views) if view in columns]
-    is_cached = teacher.is_outside or isinstance(teacher, Stored)
-    changing = [view for view in objective.teacher_views if is_cached and view not in columns]
-    refuse([  # all messages are made, so `lacking[0]` needs a guard
+    if config.data.chunk_tokens or config.student.trim:
+        unread = []
+    teacher_columns = [view for view in dict.fromkeys(objective.teacher_views) if view in columns]
+    has_stored_targets = teacher.is_outside or isinstance(teacher, Stored)
+    changing = [view for view in objective.teacher_views if has_stored_targets and view not in columns]
+    refuse([
         (teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)),
          f"the teacher {teacher.kind} does not go with objective {name}: scores of pairs (labels, scores, columns) are the targets of "
          "trans_encoder, cosent and listwise, and of no other: "
@@ -402,19 +407,20 @@ def make_objective(config: Config) -> Objective:
         (objective.reads and not teacher.is_live,
          f"objective {name} needs targets that include single tokens or layers; choose --config=FILE.py:PRESET:teacher=live and "
          "name one teacher model."),
-        (teacher.transforms and len(taught) > 1,
+        (teacher.transforms and len(teacher_columns) > 1,
          f"teacher.whiten and teacher.components transform each column by itself, but objective {name} compares the teacher's vectors "
-         f"of {', '.join(taught)} with each other; set both to 0."),
-        (teacher.of_rows and not teacher.scores_pairs and len(taught) > 1,
-         f"the teacher {teacher.kind} has one vector for each row, but the teacher of objective {name} reads {', '.join(taught)}; "
-         "name a teacher model."),
-        (lacking, f"the text has no column {lacking and lacking[0]!r}; it has {', '.join(columns)}. Set --config.data.columns."),
+         f"of {', '.join(teacher_columns)} with each other; set both to 0."),
+        (teacher.of_rows and not teacher.scores_pairs and len(teacher_columns) > 1,
+         f"the teacher {teacher.kind} has one vector for each row, but the teacher of objective {name} reads "
+         f"{', '.join(teacher_columns)}; name a teacher model."),
+        (lacking,
+         f"the text has no column {' and no column '.join(map(repr, lacking))}; it has {', '.join(columns)}. Set --config.data.columns."),
         (unread,
          f"data.columns names {' and '.join(unread)}, but objective {name} reads only {', '.join(sorted(read))}; leave out the rest, or "
          f"join it to the text: --config.data.columns={'+'.join(columns.get(column, column) for column in (TEXT, *unread))}"),
         (changing,
-         f"the teacher {teacher.kind} needs a teacher view that is a column of the text ({', '.join(columns)}); "
-         f"{changing and changing[0]!r} differs at every step: choose --config=FILE.py:PRESET:teacher=live."),
+         f"the teacher {teacher.kind} needs a teacher view that is a column of the text ({', '.join(columns)}), but these differ at "
+         f"every step: {', '.join(changing)}. Choose --config=FILE.py:PRESET:teacher=live."),
     ])  # fmt: skip
     if objective.teacher_views:
         teacher.check()
@@ -429,11 +435,11 @@ def sized_to_text(objective: Objective, rows: int) -> Objective:
     if isinstance(objective, Weighted):
         terms = [dataclasses.replace(term, objective=sized_to_text(term.objective, rows)) for term in objective.terms]
         return dataclasses.replace(objective, terms=tuple(terms))
-    size, most = objective.queue_size, max(1, int(QUEUE_SHARE * rows))
-    if size <= most:
+    size, limit = objective.queue_size, max(1, int(QUEUE_SHARE * rows))
+    if size <= limit:
         return objective
-    log.info(f"objective.queue_size: {most:,} instead of {size:,}: at most a quarter of the text's {rows:,} rows")
-    return dataclasses.replace(cast(Any, objective), queue_size=most)
+    log.info(f"objective.queue_size: {limit:,} instead of {size:,}: at most a quarter of the text's {rows:,} rows")
+    return dataclasses.replace(cast(Any, objective), queue_size=limit)
 
 
 def context_of(config: Config, workdir: pathlib.Path) -> ModelContext:
@@ -477,11 +483,15 @@ def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: pat
 
 def write_student(student: SentenceModel, workdir: pathlib.Path) -> None:
     """Writes the untrained student to the workdir, unless it is there; resumed runs and `export` read it from there."""
-    facts = {"source": student.source, "default_prompt": student.checkpoint_prompt}
-    facts |= {"card": [student.base_models, student.languages]}
-    if not (workdir / STUDENT).is_dir():
-        with replacing(workdir / STUDENT, facts) as folder:
-            save(student, folder, keeps_form=True)
+    if (workdir / STUDENT).is_dir():
+        return
+    facts = {
+        "source": student.source,
+        "default_prompt": student.checkpoint_prompt,
+        "card": [student.base_models, student.languages],
+    }
+    with replacing(workdir / STUDENT, facts) as folder:
+        save(student, folder, keeps_form=True)
 
 
 def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
@@ -489,10 +499,15 @@ def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
     folder = workdir / STUDENT
     if not all(processes.gathered(folder.is_dir())):  # processes without a copy of the workdir may not see it
         return None
-    student, facts = load_model(str(folder), plugins=config.run.plugins), read_note(folder / MARK)
-    base_models, languages = map(tuple, facts["card"])
-    made_of = {"source": facts["source"], "checkpoint_prompt": facts["default_prompt"]}
-    return dataclasses.replace(student, **made_of, base_models=base_models, languages=languages)
+    facts = read_note(folder / MARK)
+    base_models, languages = facts["card"]
+    return dataclasses.replace(
+        load_model(str(folder), plugins=config.run.plugins),
+        source=facts["source"],
+        checkpoint_prompt=facts["default_prompt"],
+        base_models=tuple(base_models),
+        languages=tuple(languages),
+    )
 
 
 def training_length(
@@ -507,39 +522,46 @@ def training_length(
     readers = [student, *(teachers if config.objective.reads else ())]
     longest = min(model.definition.architecture.longest for model in readers)
     length = config.data.max_length or config.data.chunk_tokens
-    length = length or int(processes.gathered(read_note(workdir / INPUTS).get(LENGTH, 0))[0])
     if not length:
-        most = min(MAX_LENGTH, longest, max((teacher.max_length for teacher in teachers), default=MAX_LENGTH))
-        rows = model_text.evenly_sampled(
-            model_text.prompted_rows(config.data, config.objective.student_views, student), model_text.SAMPLE
-        )
-        untruncated = dataclasses.replace(student, tokenizer=bare(student.tokenizer))
-        if student.definition.reads_pairs:
-            counts = [len(one) for one in untruncated.encodings([(row[0], row[1]) for row in rows if len(row) == 2])]
-        else:
-            encodings = iter(untruncated.encodings([text for row in rows for text in row]))
-            counts = [max(len(next(encodings)) for _ in row) for row in rows if row]
-        quantile = int(np.quantile(counts, WHOLE, method="higher")) if counts else 1
-        fitting = -(-quantile // STEP) * STEP
-        length = processes.gathered(min(fitting, most))[0]
-        limit = f"; a choice is at most {most} here" if fitting > most else ""
-        message = "data.max_length: %d, because %.0f %% of the rows have at most %d tokens%s"
-        log.info(message, length, 100 * WHOLE, fitting, limit)
+        length = int(processes.gathered(read_note(workdir / INPUTS).get(LENGTH, 0))[0])
+    if not length:
+        teachers_read = max((teacher.max_length for teacher in teachers), default=MAX_CHOSEN_LENGTH)
+        limit = min(MAX_CHOSEN_LENGTH, longest, teachers_read)
+        length = processes.gathered(chosen_length(config, student, limit))[0]
     return min(length, longest)
+
+
+def chosen_length(config: Config, student: SentenceModel, limit: int) -> int:
+    """The least multiple of `LENGTH_MULTIPLE` that truncates at most 1 % of a sample of the text's rows; at most `limit`."""
+    rows = model_text.evenly_sampled(
+        model_text.prompted_rows(config.data, config.objective.student_views, student), model_text.SAMPLE
+    )
+    untruncated = dataclasses.replace(student, tokenizer=bare(student.tokenizer))
+    if student.definition.reads_pairs:
+        pairs = [(row[0], row[1]) for row in rows if len(row) == 2]
+        tokens = [len(encoding) for encoding in untruncated.encodings(pairs)]
+    else:
+        tokens = [max(map(len, untruncated.encodings(row))) for row in rows if row]
+    quantile = int(np.quantile(tokens, WHOLE_ROWS, method="higher")) if tokens else 1
+    fitting = math.ceil(quantile / LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+    length = min(fitting, limit)
+    limited = f"; a choice is at most {limit} here" if fitting > limit else ""
+    message = "data.max_length: %d, because %.0f %% of the rows have at most %d tokens%s"
+    log.info(message, length, 100 * WHOLE_ROWS, fitting, limited)
+    return length
 
 
 def truncation_warnings(objective: Objective, student: SentenceModel, store: TokenStore) -> list[str]:
     """A line for each column of the student's text with many truncated sentences."""
-    longest, lines = student.definition.architecture.longest, []
-    for column in model_text.columns_of_views(store, objective.student_views):
-        if (share := store.truncated(column)) > MAX_TRUNCATED:
-            remedy = f"set --config.data.max_length (at most {longest}) to read more of them"
-            if longest <= store.max_length:
-                remedy = f"the student reads no more; --config.data.chunk_tokens={longest} splits long texts instead"
-            lines.append(
-                f"warning: data.max_length={store.max_length} truncates {share:.0%} of the sentences of column {column}; {remedy}"
-            )
-    return lines
+    longest = student.definition.architecture.longest
+    remedy = f"set --config.data.max_length (at most {longest}) to read more of them"
+    if longest <= store.max_length:
+        remedy = f"the student reads no more; --config.data.chunk_tokens={longest} splits long texts instead"
+    return [
+        f"warning: data.max_length={store.max_length} truncates {share:.0%} of the sentences of column {column}; {remedy}"
+        for column in model_text.columns_of_views(store, objective.student_views)
+        if (share := store.truncated(column)) > MAX_TRUNCATED
+    ]
 
 
 def check_models(
@@ -549,38 +571,49 @@ def check_models(
     student_views, teacher_views, definition = objective.student_views, objective.teacher_views, student.definition
     form = "a cross-encoder, which reads pairs" if definition.reads_pairs else "a sentence encoder"
     # A column that is read twice gives two views only by dropout; all other views change the sentences.
-    plain = [view for view in student_views if view in (dict(config.data.columns) or (TEXT,))]
-    a = config.student.in_training(student).definition.architecture
-    drops = not a.is_static and (a.hidden_dropout or a.attention_dropout or a.drophead)
+    column_views = [view for view in student_views if view in (dict(config.data.columns) or (TEXT,))]
+    reads_twice = len(set(column_views)) < len(column_views)
+    trained = config.student.in_training(student).definition.architecture
+    has_dropout = not trained.is_static and (trained.hidden_dropout or trained.attention_dropout or trained.drophead)
     width = definition.embedding_width
-    target_width = config.teacher.width([one.definition.embedding_width for one in teachers]) if teacher_views else 0
-    # Token by token, both read the student's tokens.
+    target_width = 0  # without vectors as targets
+    if teacher_views:
+        target_width = config.teacher.width([teacher.definition.embedding_width for teacher in teachers])
     roles = {role for source in model_text.sentence_roles(config.data) for role in source.values()}
-    read_otherwise = objective.reads and any(
-        student.tokenizer.get_vocab() != teacher.tokenizer.get_vocab()
-        or any(student.role_prompts[role] != teacher.role_prompts[role] for role in roles)
+    reads_same_tokens = all(
+        student.tokenizer.get_vocab() == teacher.tokenizer.get_vocab()
+        and all(student.role_prompts[role] == teacher.role_prompts[role] for role in roles)
         for teacher in teachers
     )
     refuse([
         (any(view in views.PAIRS for view in student_views) != definition.reads_pairs,
          f"the student is {form}, but the objective's views are {', '.join(student_views)}; set "
          "--config=FILE.py:PRESET:student=cross_encoder for views of pairs, or student.pooling to make a sentence encoder of a cross-encoder."),
-        (not teacher_views and len({*plain}) < len(plain) and not drops,
+        (not teacher_views and reads_twice and not has_dropout,
          f"objective.views={tuple(student_views)} reads a sentence twice, and without dropout both vectors are "
          "equal, so the loss has no positives; set --config.student.dropout=0.1, or make one view delete_words."),
-        (target_width not in (0, width) and not objective.any_width,  # 0: targets are no vectors
+        (target_width not in (0, width) and not objective.any_width,
          f"the student's vectors have {width} numbers, the teacher's {target_width}; "
          "set student.head to tanh or linear, which maps to the teacher's width."),
         (objective.reads and tuple(student_views) != tuple(teacher_views),
          f"to compare token by token, both must read the same views, not {student_views} and {teacher_views}."),
-        (read_otherwise,
+        (objective.reads and not reads_same_tokens,
          "to compare token by token, student and teacher must share tokenizer and prompts; cut the student from the "
          "teacher, or choose an objective of whole sentences."),
     ])  # fmt: skip
 
 
 class Targets:
-    """The targets: live, stored, or the user's own. For `absent` devices, zeros that take no memory stand in for a model's."""
+    """What the student learns from: the teacher's vectors of each sentence, or scores of pairs.
+
+    A live teacher computes them in the training step, from the tokens in `store` or from the student's; all others are in `arrays`.
+
+    Args:
+      store: the training text.
+      teachers: models whose vectors are the targets.
+      labellers: models that score the text's pairs.
+      absent: only plan for absent devices; zeros that take no memory then stand in for what a model would compute.
+    """
 
     def __init__(
         self,
@@ -593,14 +626,15 @@ class Targets:
         progress: bool,
         absent: bool = False,
     ):
-        dtype, teacher, views = dtype_of(config.run.precision), config.teacher, tuple(objective.teacher_views)
+        dtype, teacher = dtype_of(config.run.precision), config.teacher
         # On this process's devices only: each process makes its part of stored targets without waiting for others.
         embedders = [sharded_embedder(model, config.run, compute_dtype=dtype) for model in teachers]
         embed = joint_embed(embedders, teacher)
         self.embed: RoleEmbed | None = processes.over_processes(embed) if embed else None
         """Computes the targets of any sentences, divided among the processes; None without a teacher model."""
-        self.text, self.views, self.scored = store, views, objective.scored
-        self.column = views[0] if views and views[0] in store.columns else "text"
+        self.text, self.scored = store, objective.scored
+        self.views = views = tuple(objective.teacher_views)
+        self.column = views[0] if views and views[0] in store.columns else TEXT
         """The column of the text in the teacher's first view."""
         self.width = teacher.width([embedder.width for embedder in embedders]) if views else 0
         """Width of the targets; 0 without a teacher or with labels."""
@@ -641,7 +675,7 @@ class Targets:
         return [self.text.text(column, row) for row in rows], self.text.roles(column, rows)
 
     def fitted(self, config: Config, student: SentenceModel, trained: Integer[np.ndarray, " n"]) -> SentenceModel:
-        """The untrained student, fitted to the targets of evenly spaced rows among `trained`, those that it will be trained on."""
+        """The untrained student, fitted to the targets of evenly spaced rows among `trained`, the rows of the training."""
 
         def examples(model: SentenceModel) -> tuple[np.ndarray, np.ndarray]:
             rows = trained[np.unique(np.linspace(0, len(trained) - 1, FITTING_SAMPLE, dtype=np.int64))]
@@ -653,7 +687,8 @@ class Targets:
 
 
 def joint_embed(embedders: Sequence[Embedder], teacher: Teacher) -> RoleEmbed | None:
-    """A function that gives the teachers' joined vectors, see `data.targets.joined`; a single teacher's stay unchanged."""
+    """A function that gives the teachers' joined vectors, see `data.targets.joined`; a single teacher's stay unchanged. None without
+    teachers."""
     if len(embedders) < 2:
         return embedders[0].encode if embedders else None
 

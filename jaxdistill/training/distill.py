@@ -123,7 +123,8 @@ def distill(
       InputError: an option, a text or a file cannot be used; the message is one line.
       KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the state is saved.
     """
-    is_name, config = isinstance(teacher, str | pathlib.Path), str(config)
+    config = str(config)
+    is_name = isinstance(teacher, str | pathlib.Path)
     objects = {"teacher": None if is_name else teacher, "student": student, "objective": objective}
     if layers is not None and not isinstance(layers, str):
         layers = f"even:{layers}" if isinstance(layers, int) else ",".join(map(str, layers))
@@ -157,20 +158,29 @@ def distill(
         return None
     folder = stage_folders(local_folder(workdir), len(stages))[-1]
     results = read_note(folder / RESULTS)
-    scores, by_teacher = results["scores"]["student after"], results["scores"].get("teacher", {})
     return Result(
-        workdir=folder, export_folder=folder / EXPORT, scores=scores, teacher_scores=by_teacher, results=results
+        workdir=folder,
+        export_folder=folder / EXPORT,
+        scores=results["scores"]["student after"],
+        teacher_scores=results["scores"].get("teacher", {}),
+        results=results,
     )
 
 
 def configured(
     spec: str, text: Text, arguments: Mapping[str, Any], objects: Mapping[str, Any], options: Mapping[str, Any]
 ) -> list[Config]:
-    """The stages of a config with the arguments of `distill` applied; None and empty ones leave the config's values. Writes text in
-    memory to the cache. `objects` maps `teacher`, `student` and `objective` to their options, or None."""
+    """The stages of a config with the arguments of `distill` applied; writes text in memory to the cache.
+
+    Args:
+      spec: config file and preset.
+      arguments: values of `ARGUMENTS` by name; None and empty ones leave the config's values.
+      objects: maps `teacher`, `student` and `objective` to their options, or None.
+      options: further options by dotted name.
+    """
     arguments = {name: value for name, value in arguments.items() if value not in (None, "", ())}
     objects = {section: value for section, value in objects.items() if value is not None}
-    has_text = not isinstance(text, str | pathlib.Path) or bool(str(text))
+    has_text = str(text) != "" if isinstance(text, str | pathlib.Path) else True
     if {"steps", "epochs"} <= {*arguments}:
         raise InputError("steps and epochs exclude each other; give only one.")
     config: Any = load_config(spec)
@@ -183,8 +193,8 @@ def configured(
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         first[section] = ConfigDict({**fields, "kind": KINDS[section].name_of(value)})
     for name, value in arguments.items():
-        stages = in_every_stage(config, ARGUMENTS[name])
-        set_options(config, dict.fromkeys(stages if name in OF_ALL_STAGES else stages[:1], value))
+        stage_options = in_every_stage(config, ARGUMENTS[name])
+        set_options(config, dict.fromkeys(stage_options if name in OF_ALL_STAGES else stage_options[:1], value))
     if "epochs" in arguments:
         first.run.steps = -1  # a number would override epochs
     set_options(config, options)

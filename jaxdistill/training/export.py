@@ -32,9 +32,13 @@ from jaxdistill.training.workdir.folder import read_note
 log = logging.getLogger(__name__)
 
 Form = Literal["", "onnx"]
-ONNX_SENTENCES, ONNX_TOLERANCE, MIN_ROUNDED = 90, 1e-4, 0.99
-"""Held-out sentences on which ONNX files are compared besides `CHECK_SENTENCES`; largest allowed difference in float32; and least
-mean cosine (for a cross-encoder: correlation of logits) with 8-bit weights."""
+"""Files to write besides the folder; empty: none."""
+ONNX_SENTENCES = 90
+"""Held-out sentences on which ONNX files are compared, besides `CHECK_SENTENCES`."""
+ONNX_TOLERANCE = 1e-4
+"""Largest allowed difference of the float32 ONNX file from the model."""
+MIN_ONNX_COSINE = 0.99
+"""Least mean cosine between vectors of the model and of the file with 8-bit weights; for a cross-encoder, correlation of logits."""
 TOLERANCE = 1e-5
 """Largest allowed difference between elements of unit vectors, or scores, before export and after reloading."""
 CHECK_SENTENCES = (
@@ -64,14 +68,16 @@ def export(model: SentenceModel, folder: str | Path, *, facts: Facts | None = No
     check_exportable(model.definition)
     if to:
         onnx.check(model)
-    folder, here = local(folder, "--out").resolve(), Path.cwd()
-    if facts is None:  # of the export that the model was loaded from, unless it was changed since
+    folder, working_folder = local(folder, "--out").resolve(), Path.cwd()
+    if facts is None:
         origin = model.tokenizer_folder
-        is_same = read_note(origin / MARK).get("model_digest") == model.digest()
-        facts = dataclasses.replace((read_facts(origin) if is_same else None) or Facts(name=""), name=folder.name)
+        is_unchanged = read_note(origin / MARK).get("model_digest") == model.digest()
+        origin_facts = read_facts(origin) if is_unchanged else None
+        facts = dataclasses.replace(origin_facts or Facts(name=""), name=folder.name)
     if not facts.base_models:
         facts = dataclasses.replace(facts, **origin_of(model))
-    spec = folder.relative_to(here).as_posix() if here in folder.parents else public_name(str(folder))
+    is_below = working_folder in folder.parents
+    spec = folder.relative_to(working_folder).as_posix() if is_below else public_name(str(folder))
     card, mark = partial(model_card, model, facts, spec=spec), dict[str, Any](versions=versions())
     with writing(folder, ". Nothing was changed there; --out names another folder"), replacing(folder, mark) as new:
         save(model, new, card=card())
@@ -92,22 +98,23 @@ def export(model: SentenceModel, folder: str | Path, *, facts: Facts | None = No
 
 def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
     """Adds the ONNX files, and leaves out 8-bit weights that change the model too much; returns a table of both."""
-    held_out = [line for (line,) in islice(read([HELDOUT]), ONNX_SENTENCES)]
-    texts, rows, is_cross = [*CHECK_SENTENCES, *held_out], [], model.definition.reads_pairs
+    held_out = [sentence for (sentence,) in islice(read([HELDOUT]), ONNX_SENTENCES)]
+    texts, is_cross = [*CHECK_SENTENCES, *held_out], model.definition.reads_pairs
     inputs: Any = list(zip(texts, [*texts[1:], *texts[:1]], strict=True)) if is_cross else texts
     expected = _outputs(model, texts, logits=True)
+    rows = []
     for file in onnx.write(model, folder):
         actual = onnx.encoder(model, file)(inputs)
-        actual = actual if is_cross else unit_rows(actual)
-        difference = np.abs(actual - expected).max()
         if is_cross:
             likeness = np.corrcoef(actual[:, 0], expected[:, 0])[0, 1]
         else:  # the cosine of unit vectors, which is 1 for two zero vectors
+            actual = unit_rows(actual)
             likeness = 1 - np.square(actual - expected).sum(axis=1).mean() / 2
+        difference = np.abs(actual - expected).max()
         name = f"{onnx.FOLDER}/{file.name}"
         if file.name == onnx.FLOAT:
             _refuse_difference(name, difference, ONNX_TOLERANCE)
-        if file.name == onnx.INT8 and not likeness >= MIN_ROUNDED:  # NaN is left out too
+        if file.name == onnx.INT8 and not likeness >= MIN_ONNX_COSINE:  # NaN is left out too
             file.unlink()
             log.warning("%s is left out: 8-bit weights change this model too much (%.4f)", name, likeness)
             continue
@@ -139,6 +146,7 @@ def weights_bytes(folder: str | Path) -> int:
 
 
 def _refuse_difference(name: str, difference: float, allowed: float) -> None:
+    """Raises `InputError` for the file or folder `name` if the largest difference is not allowed."""
     if not difference <= allowed:  # NaN is refused too
         raise InputError(
             f"{name} was not written: it differs from the model by {difference:.1e} (largest difference; {allowed:.0e} is allowed). "

@@ -43,12 +43,14 @@ class Outcome(NamedTuple):
     student: SentenceModel
     """As it is evaluated: of the best or last checkpoint, or the mean over `evals.average`."""
     best_step: int
+    """Step of the best checkpoint, or of the last one for `evals.best=last`."""
     averaged: Sequence[int]
     """Steps of the checkpoints that were averaged, ascending; empty if the student is the best checkpoint's."""
     last_step: int
     scores: dict[str, float]
+    """Dev scores of the student."""
     before: dict[str, float]
-    """Of the untrained student."""
+    """Dev scores of the untrained student."""
     seconds: float
     """Duration of the training loop in this process, with its evaluations."""
     spent: Mapping[str, float]
@@ -75,14 +77,23 @@ def outcome_of(
     if averaged:
         embedder = sharded_embedder(student, run.config.run, mesh=run.mesh, compute_dtype=run.compute_dtype)
         scores = run.dev.scores(embedder.as_embed())
-    return Outcome(student, best_step, averaged, last_step, scores, record["before"], seconds, spent)
+    return Outcome(
+        student=student,
+        best_step=best_step,
+        averaged=averaged,
+        last_step=last_step,
+        scores=scores,
+        before=record["before"],
+        seconds=seconds,
+        spent=spent,
+    )
 
 
-def speed_of(run: Run, name: str, model: SentenceModel) -> float:
+def sentences_per_s(run: Run, name: str, model: SentenceModel) -> float:
     """Sentences (for a cross-encoder: pairs) per second on all devices of the run, without compilation; all processes call this
     together. Sentences are truncated to what both teacher and student read."""
     say(f"{name}: measuring the speed")
-    length = min(one.max_length for one in (*run.teachers, run.student))
+    length = min(encoder.max_length for encoder in (*run.teachers, run.student))
     embedder = sharded_embedder(model.with_length(length), run.config.run, mesh=run.mesh)
     sentences = run.store.texts(TEXT)[:READ_SENTENCES]
     if model.definition.reads_pairs:
@@ -96,7 +107,7 @@ def speed_of(run: Run, name: str, model: SentenceModel) -> float:
     return len(sentences) / (time.monotonic() - begun)
 
 
-def sts_of(run: Run, name: str, model: SentenceModel) -> dict[str, Any]:
+def sts_results(run: Run, name: str, model: SentenceModel) -> dict[str, Any]:
     """Cached results of `sts.sts_values` for the seven tests; empty if the run does not score STS. All processes call it together."""
     if not run.config.evals.sts or (folder := sts_data_folder()) is None:
         return {}
@@ -119,12 +130,12 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
     workdir, config = run.workdir, run.config
     models = {"teacher": run.teacher} if run.teacher else {}
     models |= {"student before": config.student.evaluated(run.student), "student after": outcome.student}
-    speeds = {name: speed_of(run, name, model) for name, model in models.items()}
-    on_sts = {name: sts_of(run, name, model) for name, model in models.items()}
+    speeds = {name: sentences_per_s(run, name, model) for name, model in models.items()}
+    sts_by_model = {name: sts_results(run, name, model) for name, model in models.items()}
     if not processes.is_first():
         return
-    dev = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
-    scores = {name: dev[name] | on_sts[name].get("scores", {}) for name in models}
+    dev_scores = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
+    scores = {name: dev_scores[name] | sts_by_model[name].get("scores", {}) for name in models}
     checkpoint, warning = checkpoint_in_words(run, outcome), no_gain(run, outcome)
     facts = facts_of(run, outcome, scores, command)
     write_facts(workdir, facts)
@@ -132,30 +143,37 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
     folder = export(config.student.exported(outcome.student), workdir / EXPORT, facts=facts, to=config.run.export_to)
     title = f"{objective_title(config)}: student {facts.student.removeprefix('package:')} ({facts.name})"
     plot = training_plot(workdir / METRICS, workdir / "training.png", title=title)
-    entries, cited = [], {}
+    entries = []
     for name, model in models.items():
         size = 4 * model.parameter_count if name == "teacher" else weights_bytes(folder)
         costs = {"parameters": model.parameter_count, "size_bytes": size, "sentences_per_s": speeds[name]}
-        pairs = on_sts[name].get("scored_pairs")
+        pairs = sts_by_model[name].get("scored_pairs")
         entries.append(Entry(name=name, scores=scores[name], costs=costs, scored_pairs=pairs))
+    origin = {
+        "Command": facts.command,
+        "Text": facts.data,
+        "Objective": facts.objective,
+        "Student": facts.student,
+        "Checkpoint": checkpoint,
+        "Versions": ", ".join(f"{package} {version}" for package, version in versions().items()),
+    }
     if paper:  # show only scores that the run has measured; if there are none, those on STS
         measured = {*paper.scores} & {*facts.scores}
         paper = paper.only([name for name in paper.scores if name in (measured or (*sts.TESTS, "average"))])
         entries.append(Entry(name=paper.label, scores=paper.scores, is_cited=True))
-        cited = {"Paper": f"{paper.label}: {paper.tables}"}
-    lines = [title, as_text(score_table(entries), width=200), *cited.values()]
+        origin["Paper"] = f"{paper.label}: {paper.tables}"
+    say(title)
+    say(as_text(score_table(entries), width=200))
+    if paper:
+        say(origin["Paper"])
     if warning:
         rate = f"{config.optimizer.learning_rate:g}"
-        lines.append(
-            f"{warning}; train for more steps (--config.run.steps), or try another optimizer.learning_rate than {rate}"
-        )
-    lines.append(f"trained for {outcome.seconds / 60:.1f} minutes in this process; the export is {checkpoint}")
-    for line in (*lines, f"export (reloaded and compared): {folder}", f"plot: {plot}"):
-        say(line)
-    made = {"Command": facts.command, "Text": facts.data, "Objective": facts.objective, "Student": facts.student}
-    made |= {"Checkpoint": checkpoint, "Versions": ", ".join(map(" ".join, versions().items()))}
-    sections = {"How it was made": made | cited}
+        say(f"{warning}; train for more steps (--config.run.steps), or try another optimizer.learning_rate than {rate}")
+    say(f"trained for {outcome.seconds / 60:.1f} minutes in this process; the export is {checkpoint}")
+    say(f"export (reloaded and compared): {folder}")
+    say(f"plot: {plot}")
     page, teacher = workdir / "report.html", "teacher" if "teacher" in models else ""
+    sections = {"How it was made": origin}
     write_page(page, entries, title=title, warning=warning, teacher=teacher, plot=plot, sections=sections)
     results = {
         "command": command,
@@ -199,13 +217,15 @@ def student_facts(
 def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
     """What the model card says of the training."""
     config, student, sections = run.config, run.student, nested(run.config)
-    terms = sections.get("objectives", {})
+    terms = sections.get("objectives", {})  # of several objectives
     options = {f"{name}.{key}": value for name, term in terms.items() for key, value in term.items()}
     options |= {key: value for key, value in sections.get("objective", {}).items() if key != "kind"}
     if "queue_size" in options:
         options["queue_size"] = run.objective.queue_size  # a small text has a smaller one
-    readers, roles = {"student": student} | run.named_teachers, [role for role in run.store.prompts if role]
-    role_prompts = {role: {reader: model.role_prompts[role] for reader, model in readers.items()} for role in roles}
+    models = {"student": student, **run.named_teachers}
+    role_prompts = {
+        role: {name: model.role_prompts[role] for name, model in models.items()} for role in run.store.prompts if role
+    }
     return dataclasses.replace(
         student_facts(config, run.workdir, student, run.teachers, command),
         objective=f"{objective_title(config)} ({', '.join(f'{key} {value}' for key, value in options.items())})",

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from typing import Any
 
 import jax
@@ -30,11 +31,11 @@ from jaxdistill.training.workdir.folder import Workdir
 STOPPING = "stopping after this step and its evaluation; a second signal ends the run at once, without saving"
 """Printed after the first signal. Several processes stop `STEPS_IN_FLIGHT` steps later, see `StopVote`."""
 STEPS_IN_FLIGHT = 8
-"""Most steps dispatched but not finished. NOTE: without a bound, several CPU devices deadlock in a collective."""
+"""Maximum number of steps that are dispatched but not finished. NOTE: without a bound, several CPU devices deadlock in a collective."""
 BATCHES_AHEAD = 2
 """Number of batches that a thread prepares while the devices compute."""
 MIN_POINTS = 3
-"""Fewest times that a short run logs its metrics; its curves could otherwise be a single point."""
+"""A short run logs its metrics at least this often, or its curves would be a single point."""
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
 
     Raises:
       Interrupted: after a signal, once the state is saved.
-      Diverged: a loss or a score is not finite, or the vectors collapse; names the last good checkpoint, and what to change.
+      Diverged: a loss or a score is not finite, or a score cannot be computed; names the last good checkpoint, and what to change.
     """
     begun, goodput = time.monotonic(), Goodput()
     options, evals, steps = run.config.run, run.config.evals, run.program.steps
@@ -53,8 +54,8 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
     try:
         with Interrupts(STOPPING) as interrupts, contextlib.ExitStack() as stack:
             # A finished run needs no step, and CPUs compile fast.
-            ahead = steps not in checkpoints.steps and platform(run.mesh) != "cpu"
-            train_step = CountedStep(run, goodput, ahead=ahead)
+            compile_early = steps not in checkpoints.steps and platform(run.mesh) != "cpu"
+            train_step = CountedStep(run, goodput, compile_early=compile_early)
             with goodput.spent("checkpoints"):
                 state, record = first_or_restored(run, checkpoints)
             start, is_new = int(state.step), record["before"] is None
@@ -77,21 +78,20 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
                     checkpoints.save(state, record)
                 metrics.restart_clock(step)
 
-            # A run that is asked for fewer steps than before may end with a checkpoint that was not evaluated, or whose record
-            # names a best one that is gone.
-            has_score = record.get("evaluated", start) == start and record["best"] is not None
-            if is_new or (start == steps and not has_score):
-                evaluate(start, state)
             if is_new:
+                evaluate(start, state)
                 save(start, state)
+            elif start == steps and (record.get("evaluated", start) != start or record["best"] is None):
+                # Fewer steps than before: this checkpoint was not evaluated, or the best one in its record is gone.
+                evaluate(start, state)
             stop = start if evaluator.reason_to_stop() else steps
             trace_first, trace_last = profiled_steps(options.profile) if processes.is_first() else (0, 0)
             trace = stack.enter_context(contextlib.ExitStack())
             stop_vote = processes.StopVote(run.mesh, delay=STEPS_IN_FLIGHT)
-            coming = stack.enter_context(contextlib.closing(prefetch(run.batches, start, stop)))
+            batches = stack.enter_context(contextlib.closing(prefetch(run.batches, start, stop)))
             for step in range(start + 1, stop + 1):
                 with goodput.spent("data"):
-                    batch = meshes.place_batch(next(coming), run.mesh, run.batches.groups)
+                    batch = meshes.place_batch(next(batches), run.mesh, run.batches.groups)
                 if step == max(trace_first, start + 1) <= trace_last:  # a resumed run traces the steps that are left
                     jax.block_until_ready(state)
                     trace.enter_context(jax.profiler.trace(str(run.workdir / "profile")))
@@ -121,8 +121,8 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
             checkpoints.close()
         if not isinstance(error, Diverged):
             raise
-        steps, optimizer = checkpoints.steps, run.config.optimizer
-        good = f"the checkpoint of step {steps[-1]} is good" if steps else "there is no checkpoint"
+        kept, optimizer = checkpoints.steps, run.config.optimizer
+        good = f"the checkpoint of step {kept[-1]} is good" if kept else "there is no checkpoint"
         raise Diverged(
             f"training diverged, {error}; {good}. Use another --workdir with a lower optimizer.learning_rate (it is "
             f"{optimizer.learning_rate:g}), optimizer.clip_norm above 0 (it is {optimizer.clip_norm:g}) or run.precision=float32."
@@ -135,7 +135,8 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
 def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
     """State and record of evaluations, from the latest checkpoint or, without one, before step 1.
 
-    Raises `InputError` if the checkpoint is of a later step than the run's last, or if one to be averaged was removed.
+    Raises:
+      InputError: the checkpoint is of a later step than the run's last, or one that is to be averaged was removed.
     """
     restored = checkpoints.restore(run.program.like, run.program.shardings)
     if restored is None:
@@ -143,14 +144,14 @@ def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, d
     state, record = restored
     step = int(state.step)
     log.info("continuing from the checkpoint of step %d in %s", step, checkpoints.folder)
-    steps, average = checkpoints.steps, run.config.evals.average
-    lost = [other for other in average if other <= step and other not in steps]
-    if step > run.program.steps or lost:
+    kept, average = checkpoints.steps, run.config.evals.average
+    has_lost_one = any(averaged <= step and averaged not in kept for averaged in average)
+    if step > run.program.steps or has_lost_one:
         raise InputError(
-            f"{run.workdir} is at step {step} and keeps the checkpoints of steps {', '.join(map(str, steps))}, which do not go "
+            f"{run.workdir} is at step {step} and keeps the checkpoints of steps {', '.join(map(str, kept))}, which do not go "
             f"with run.steps={run.program.steps} and evals.average={average}; raise --config.run.steps, or average kept or later steps."
         )
-    if record["best_step"] not in steps:  # removed for a later and better one, to before which the run went back
+    if record["best_step"] not in kept:  # removed for a later and better one, to before which the run went back
         record |= {"best": None, "best_step": step}
     return state, record
 
@@ -159,22 +160,26 @@ class CountedStep:
     """A run's step that keeps at most `STEPS_IN_FLIGHT` running, and adds its operations and its time to `goodput`: the first step
     with batches of a shape as `compile`, others as `steps`.
 
-    With `ahead`, threads start at once to compile the step for each usual shape of a batch. If the run fails, Python only exits when
-    they have finished.
+    Args:
+      compile_early: start threads that compile the step for each usual shape of a batch. If the run fails, Python only exits when
+        they have finished.
     """
 
-    def __init__(self, run: Run, goodput: Goodput, *, ahead: bool):
+    def __init__(self, run: Run, goodput: Goodput, *, compile_early: bool):
         self._step, self._teacher_params, self._goodput = run.program.train_step, run.teacher_params, goodput
         self._in_flight = deque[Array](maxlen=STEPS_IN_FLIGHT)
-        # By the shapes of a batch: operations, programs that threads compile, and those that they have compiled.
-        self._flops, self._compiling, self._compiled = dict[Any, float](), dict[Any, Future](), dict[Any, Any]()
-        if ahead:
-            shapes, first = run.batches.usual_shapes, run.batches.batch_at(0)
+        """Losses of the latest steps."""
+        self._flops: dict[Any, float] = {}
+        """Operations of a step, by the shapes of its batch, as the next two."""
+        self._compiling: dict[Any, Future] = {}
+        self._compiled: dict[Any, Any] = {}
+        if compile_early:
+            shapes, batch = run.batches.usual_shapes, run.batches.batch_at(0)
             threads = ThreadPoolExecutor(len(shapes), "compile")
             for shape in shapes:
-                batch = shaped(first, shape, run.batches.groups, run.batches.batch_size)
-                arguments = (run.program.like, run.teacher_params, batch)
-                self._compiling[_shapes(batch)] = threads.submit(self._compile, *arguments)
+                like = batch_shapes(batch, shape, run.batches.groups, run.batches.batch_size)
+                arguments = (run.program.like, run.teacher_params, like)
+                self._compiling[_shapes(like)] = threads.submit(self._compile, *arguments)
             threads.shutdown(wait=False)
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Array]]:
@@ -205,39 +210,47 @@ class CountedStep:
         return state, scalars
 
     def _compile(self, *arguments: Any) -> tuple[Any, float]:
+        """The compiled step for arguments of these shapes, and the seconds that compiling took."""
         begun = time.monotonic()
         return self._step.lower(*arguments).compile(), time.monotonic() - begun
 
 
-def shaped(batch: Batch, shapes: Shapes, groups: int, batch_size: int) -> Batch:
-    """Shapes and dtypes of a whole batch whose tokens are packed into `shapes`, the student's and, if the teacher is live, the
-    teacher's; `batch` is any batch of the run, perhaps only one process's part."""
+def batch_shapes(batch: Batch, shapes: Shapes, groups: int, batch_size: int) -> Batch:
+    """Shapes and dtypes of a whole batch whose tokens are packed into `shapes`: the student's and, if the teacher is live, the
+    teacher's.
 
-    def tokens(like: Tokens | None, shape: Shape) -> Any:
+    Args:
+      batch: any batch of the run, perhaps only one process's part.
+    """
+
+    def token_shapes(tokens: Tokens | None, shape: Shape) -> Any:
         slots = (groups, shape.rows, shape.length)
-        assert like is None or like.parts is None  # only CPUs divide rows, and they do not compile ahead
+        assert tokens is None or tokens.parts is None  # only CPUs divide rows, and they do not compile early
         return jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(slots if x.ndim == 3 else (groups, x.shape[1]), x.dtype), like
+            lambda x: jax.ShapeDtypeStruct(slots if x.ndim == 3 else (groups, x.shape[1]), x.dtype), tokens
         )
 
-    of_examples: Any = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch_size, *x.shape[1:]), x.dtype), batch[2:])
-    return Batch(tokens(batch.student, shapes[0]), tokens(batch.teacher, shapes[-1]), *of_examples)
+    targets, keys, active = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((batch_size, *x.shape[1:]), x.dtype), (batch.targets, batch.keys, batch.active)
+    )
+    student, teacher = token_shapes(batch.student, shapes[0]), token_shapes(batch.teacher, shapes[-1])
+    return Batch(student, teacher, targets, keys, active)
 
 
-def _shapes(batch: Batch) -> Any:
+def _shapes(batch: Batch) -> tuple[tuple[int, ...], ...]:
+    """Identifies the compiled program that a batch needs."""
     return tuple(leaf.shape for leaf in jax.tree.leaves(batch))
 
 
 def prefetch(batches: Batches, start: int, stop: int) -> Generator[Batch]:
     """Yields the batches of steps `start` to `stop - 1`, counted from 0, which one thread prepares."""
+    steps = iter(range(start, stop))
     thread = ThreadPoolExecutor(1, "prefetch")
     try:
-        ahead = deque(thread.submit(batches.batch_at, step) for step in range(start, min(start + BATCHES_AHEAD, stop)))
-        # `step` is the next to prepare, not the one whose batch is yielded.
-        for step in range(start + BATCHES_AHEAD, stop + BATCHES_AHEAD):
-            batch = ahead.popleft().result()
-            if step < stop:
-                ahead.append(thread.submit(batches.batch_at, step))
+        prepared = deque(thread.submit(batches.batch_at, step) for step in islice(steps, BATCHES_AHEAD))
+        while prepared:
+            batch = prepared.popleft().result()
+            prepared.extend(thread.submit(batches.batch_at, step) for step in islice(steps, 1))
             yield batch
     finally:
         thread.shutdown(cancel_futures=True)

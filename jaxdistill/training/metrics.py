@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import numpy as np
-from jax.extend.core import Jaxpr
+from jax.extend.core import Jaxpr, JaxprEqn
 from tqdm.auto import tqdm
 
 from jaxdistill.core import Array, Diverged
@@ -34,7 +34,7 @@ Callback = Callable[[int, Mapping[str, float]], object]
 
 log = logging.getLogger(__name__)
 _printed = logging.getLogger("jaxdistill.printed")
-"""Logger of lines that are printed elsewhere, or only belong in the file."""
+"""Logger of lines for `train.log` alone: `say` has printed them already, and those of `note` are not printed."""
 _printed.setLevel(logging.INFO)
 _printed.propagate = False
 
@@ -60,7 +60,8 @@ def logged(workdir: pathlib.Path, command: str) -> Iterator[None]:
     if not processes.is_first():
         yield
         return
-    handler, loggers = logging.FileHandler(workdir / LOG, encoding="utf-8"), (_printed, logging.getLogger("jaxdistill"))
+    loggers = (_printed, logging.getLogger("jaxdistill"))
+    handler = logging.FileHandler(workdir / LOG, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     for logger in loggers:
         logger.addHandler(handler)
@@ -100,16 +101,18 @@ class Goodput:
         finally:
             self.total[activity] += time.monotonic() - begun
 
-    def taken(self) -> dict[str, float]:
+    def report(self) -> dict[str, float]:
         """Metrics of the time since the last call; `goodput` is the share of `steps` in the time counted since this process
         began or resumed the training."""
-        since = {name: seconds - self._reported[name] for name, seconds in self.total.items()}
-        rate = self.flops / max(since["data"] + since["steps"], 1e-9) / jax.device_count()
+        seconds = {name: total - self._reported[name] for name, total in self.total.items()}
+        device_flops_per_s = self.flops / max(seconds["data"] + seconds["steps"], 1e-9) / jax.device_count()
         self._reported, self.flops = dict(self.total), 0.0
-        scalars = {f"seconds/{name}": seconds for name, seconds in since.items()}
-        scalars |= {"goodput": self.total["steps"] / max(sum(self.total.values()), 1e-9), "tflops_per_s": rate / 1e12}
-        peak = peak_flops_per_s(jax.devices()[0].device_kind)
-        return scalars | ({"utilisation": rate / peak} if peak else {})
+        scalars = {f"seconds/{name}": value for name, value in seconds.items()}
+        scalars["goodput"] = self.total["steps"] / max(sum(self.total.values()), 1e-9)
+        scalars["tflops_per_s"] = device_flops_per_s / 1e12
+        if peak := peak_flops_per_s(jax.devices()[0].device_kind):
+            scalars["utilisation"] = device_flops_per_s / peak
+        return scalars
 
 
 def product_flops(jaxpr: Jaxpr) -> float:
@@ -119,11 +122,7 @@ def product_flops(jaxpr: Jaxpr) -> float:
     """
     total = 0.0
     for equation in jaxpr.eqns:
-        values = [
-            one for value in equation.params.values() for one in (value if isinstance(value, tuple) else (value,))
-        ]
-        # Before JAX 0.12, a jaxpr with and one without its constants are two classes.
-        inner = [product_flops(getattr(one, "jaxpr", one)) for one in values if hasattr(one, "eqns")]
+        inner = [product_flops(jaxpr) for jaxpr in inner_jaxprs(equation)]
         if equation.primitive.name == "dot_general":
             (contracted, _), _ = equation.params["dimension_numbers"]
             left, result = cast(Any, equation.invars[0].aval).shape, cast(Any, equation.outvars[0].aval).shape
@@ -133,9 +132,19 @@ def product_flops(jaxpr: Jaxpr) -> float:
         elif equation.primitive.name == "shard_map":
             mesh = equation.params["mesh"]
             total += math.prod(mesh.shape[axis] for axis in equation.params["newly_manual_axes"]) * sum(inner)
+        elif equation.primitive.name == "cond":
+            total += max(inner)
         else:
-            total += max(inner, default=0.0) if equation.primitive.name == "cond" else sum(inner)
+            total += sum(inner)
     return total
+
+
+def inner_jaxprs(equation: JaxprEqn) -> Iterator[Jaxpr]:
+    """The programs among the parameters of an equation, such as the body of a loop."""
+    for value in equation.params.values():
+        for item in value if isinstance(value, tuple) else (value,):
+            if hasattr(item, "eqns"):
+                yield getattr(item, "jaxpr", item)  # before JAX 0.12, a jaxpr with its constants is another class
 
 
 class Metrics:
@@ -144,7 +153,7 @@ class Metrics:
 
     Args:
       start: the step from which this process continues. Lines of later steps, which run again, are dropped.
-      is_new: no checkpoint was restored: a killed run may have written step 0 without saving it.
+      is_new: whether no checkpoint was restored: then the lines of step 0 are dropped too, which a killed run may have written.
       progress: whether to show a bar.
       callbacks: called with each step and its scalars, after they are written.
     """
@@ -154,10 +163,17 @@ class Metrics:
     ):
         self.goodput, self.start, self.steps = goodput, start, run.program.steps
         self.learning_rate, self.batch_size, self.callbacks = run.program.schedule, run.batches.batch_size, callbacks
-        form = "{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}{postfix}]"
-        options = {"disable": not progress, "dynamic_ncols": True, "mininterval": seconds_between(), "bar_format": form}
         self.files = contextlib.ExitStack()
-        self.bar = self.files.enter_context(Bar(initial=start, total=self.steps, **options))
+        self.bar = self.files.enter_context(
+            Bar(
+                initial=start,
+                total=self.steps,
+                disable=not progress,
+                dynamic_ncols=True,
+                mininterval=seconds_between(),
+                bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}{postfix}]",
+            )
+        )
         self.pending: list[tuple[int, Mapping[str, Array]]] = []
         """Steps whose metrics have not been fetched from the devices."""
         self.jsonl = self.event = self.records = None
@@ -166,6 +182,7 @@ class Metrics:
             self._open(run.workdir, last_step=-1 if is_new else start)
 
     def _open(self, workdir: pathlib.Path, last_step: int) -> None:
+        """Opens the files, and drops what they hold of steps after `last_step`."""
         path = workdir / METRICS
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         write_atomic(path, "".join(f"{line}\n" for line in lines if _step_of(line) <= last_step))
@@ -199,9 +216,9 @@ class Metrics:
         with self.goodput.spent("steps"):
             fetched = [(number, jax.device_get(metrics)) for number, metrics in self.pending]
         self.pending.clear()
-        if bad := [number for number, metrics in fetched if not math.isfinite(metrics["loss"])]:
-            span = f"step {bad[0]}" if len(bad) == 1 else f"steps {bad[0]} to {bad[-1]}"
-            raise Diverged(f"the loss is not finite at {span}")
+        for number, metrics in fetched:
+            if not math.isfinite(metrics["loss"]):
+                raise Diverged(f"the loss is not finite at step {number}")
         means = {}
         for name in fetched[0][1]:  # NaN where an objective did not train on the batch's source
             values = [metrics[name] for _, metrics in fetched if not math.isnan(metrics[name])]
@@ -210,11 +227,11 @@ class Metrics:
         rate = self.batch_size * (step - first_step) / max(time.monotonic() - begun, 1e-9)
         self.restart_clock(step)
         means |= {"learning_rate": float(np.asarray(self.learning_rate(step - 1))), "sentences_per_s": rate}
-        means |= self.goodput.taken()
+        means |= self.goodput.report()
         # Everything but compilation goes on at the mean pace so far.
-        spent = sum(self.goodput.total.values()) - self.goodput.total["compile"]
-        left = duration(spent / max(step - self.start, 1) * (self.steps - step))
-        line = f"{left} left, {rate:,.0f} sentences/s, loss {means['loss']:.4g}"
+        seconds = sum(self.goodput.total.values()) - self.goodput.total["compile"]
+        seconds_left = seconds / max(step - self.start, 1) * (self.steps - step)
+        line = f"{duration(seconds_left)} left, {rate:,.0f} sentences/s, loss {means['loss']:.4g}"
         self.bar.set_postfix_str(line, refresh=sys.stderr.isatty())
         self.write(step, means)
 

@@ -14,6 +14,7 @@ from jaxdistill.config.options import Optimizer
 from jaxdistill.core import InputError, Params, did_you_mean
 
 SCHEDULE_FREE = "schedule_free"
+"""Value of `optimizer.name` for optax's schedule-free wrapper around AdamW."""
 
 
 def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
@@ -45,7 +46,8 @@ def make_optimizer(options: Optimizer, steps: int) -> optax.GradientTransformati
     """
     clip = [optax.clip_by_global_norm(options.clip_norm)] if options.clip_norm > 0 else []
     factors = [optax.stateless(lambda updates, _: scaled_by_path(updates, options.rates))] if options.rates else []
-    schedule, mask = make_schedule(options, steps), is_decayed if options.decay == "matrices" else None
+    schedule = make_schedule(options, steps)
+    mask = is_decayed if options.decay == "matrices" else None
     if options.name not in ("adamw", SCHEDULE_FREE):
         return optax.chain(*clip, _from_optax(options, schedule, mask), *factors)
     # Schedule-free's interpolation of parameters takes the place of the first moment.
@@ -64,8 +66,8 @@ def make_optimizer(options: Optimizer, steps: int) -> optax.GradientTransformati
 
 
 def make_average(options: Optimizer) -> Callable[[Any, dict[str, Params], Params], Params] | None:
-    """A function of (optimiser state, parameters, the average before this step) that gives the student's averaged parameters, to be
-    evaluated and exported; None if the trained parameters are used."""
+    """The average of the student's parameters that is evaluated and exported, as a function of (optimiser state, parameters, the
+    average before this step); None if the trained parameters themselves are."""
     if options.name == SCHEDULE_FREE:
         return lambda state, params, _: optax.contrib.schedule_free_eval_params(state, params)["student"]
     if options.ema:

@@ -5,6 +5,7 @@ import math
 import pathlib
 import re
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -34,12 +35,13 @@ GIB = 2**30
 COLLECTIVE = re.compile(
     r"= (.+?) (all-gather|all-reduce|reduce-scatter|collective-permute|(?:ragged-)?all-to-all)(?:-done)?\("
 )
+"""The shapes of the results and the kind of a collective in a line of a compiled program's text; of an asynchronous one, its end."""
 
 
 def overview(run: Run) -> tuple[Run, dict[str, float]]:
     """Prints devices, models, text, memory and time; returns the run and the teacher's dev scores. If `run.minutes` is set and no
     earlier start has turned it into steps, the returned run has as many steps as fit at the speed measured here."""
-    config, data, minutes = run.config, run.batches, run.config.run.minutes
+    config, batches = run.config, run.batches
     axes = ", ".join(f"{axis} {size}" for axis, size in run.mesh.shape.items() if axis != "slice" or size > 1)
     devices = f"{run.mesh.size} x {jax.devices()[0].device_kind} ({axes})"
     say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}")
@@ -50,30 +52,28 @@ def overview(run: Run) -> tuple[Run, dict[str, float]]:
         dense = f", {heads} dense layers" if heads else ""
         say(f"{role}: {model.source}: {size}, pooling {model.definition.pooling}{dense}")
     note(parameter_table(run))
-    columns = ", ".join(f"{name} ({source})" for name, source in config.data.columns)
-    reserved = f"{len(data.reserved):,} held out for the queue and evaluation"
-    shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in data.shapes)
-    batches = [data.batch_at(step) for step in range(PADDING_STEPS)]
-    padding = np.mean([padding_share(batch) for batch in batches])
-    for line in (
-        *run.store.report(),
-        f"columns read: {columns or TEXT}",
-        f"training: {len(data.trained):,} sentences, {reserved}, {data.steps_per_epoch:,} steps per epoch",
-        f"rows x tokens per group: {shapes}; {padding:.1%} of token slots are padding",
-    ):
+    for line in run.store.report():
         say(line)
+    columns = ", ".join(f"{name} ({source})" for name, source in config.data.columns)
+    say(f"columns read: {columns or TEXT}")
+    reserved = f"{len(batches.reserved):,} held out for the queue and evaluation"
+    say(f"training: {len(batches.trained):,} sentences, {reserved}, {batches.steps_per_epoch:,} steps per epoch")
+    shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in batches.shapes)
+    padding = np.mean([padding_share(batches.batch_at(step)) for step in range(PADDING_STEPS)])
+    say(f"rows x tokens per group: {shapes}; {padding:.1%} of token slots are padding")
     if scores := teacher_scores(run):
         say("teacher's own dev scores: " + ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()))
-    memory, seconds = probe(run, batches[0])
+    memory, seconds = probe(run, batches.batch_at(0))
     say(f"memory: {memory / 2**20:,.0f} MiB per device (arguments and temporaries of a step)")
     if run.program.steps == UNTIMED:
-        run = with_steps(run, processes.gathered(max(1, int(60 * minutes / seconds)))[0])
-    steps, speed = run.program.steps, f"a step takes {seconds:.3f} s, {data.batch_size / seconds:,.0f} sentences/s"
-    say(f"steps: {steps:,} of {data.batch_size} sentences; {speed}")
-    if minutes:
+        run = with_steps(run, processes.gathered(max(1, int(60 * config.run.minutes / seconds)))[0])
+    steps = run.program.steps
+    speed = f"a step takes {seconds:.3f} s, {batches.batch_size / seconds:,.0f} sentences/s"
+    say(f"steps: {steps:,} of {batches.batch_size} sentences; {speed}")
+    if config.run.minutes:
         again = f"a resumed run has as many, and elsewhere --config.run.steps={steps} gives as many"
-        say(f"run.minutes={minutes:g}: {steps:,} steps; {again}")
-    evaluations = -(-steps // config.evals.every) + 1
+        say(f"run.minutes={config.run.minutes:g}: {steps:,} steps; {again}")
+    evaluations = math.ceil(steps / config.evals.every) + 1
     say(f"estimated time: {duration(seconds * steps)} for all steps; {evaluations} evaluations are not counted")
     for line in truncation_warnings(run.objective, run.student, run.store):
         say(line)
@@ -93,21 +93,26 @@ def teacher_scores(run: Run) -> dict[str, float]:
     """The value of each dev metric for the teacher, or the joined teachers; empty without a teacher model."""
     options = {"mesh": run.mesh, "compute_dtype": run.compute_dtype}
     embedders = [sharded_embedder(teacher, run.config.run, **options) for teacher in run.teachers]
-    embed, scores = joint_embed(embedders, run.config.teacher), dict[str, float]()
+    embed = joint_embed(embedders, run.config.teacher)
     if embed is None:
-        return scores
+        return {}
+    scores: dict[str, float] = {}
     for task in run.dev.tasks.values():
-        # On the sentences of a file, the task compares with the teacher's own vectors; held-out targets may be whitened.
-        with_itself = isinstance(task, agreement.AgreementTask) and bool(run.config.evals.agreement)
-        scores |= dict.fromkeys(task.metrics, 1.0) if with_itself else task(embed)
+        # On the sentences of a file, the teacher agrees with itself; held-out targets may be whitened.
+        if isinstance(task, agreement.AgreementTask) and run.config.evals.agreement:
+            scores |= dict.fromkeys(task.metrics, 1.0)
+        else:
+            scores |= task(embed)
     return scores
 
 
 def probe(run: Run, batch: Batch) -> tuple[int, float]:
     """(bytes per device, seconds per step), measured on steps whose results are discarded."""
-    rows, train_step, teacher_params = run.objective.reserve_rows, run.program.train_step, run.teacher_params
-    state = run.first_state(np.ones((rows, run.student.definition.embedding_width), np.float32) if rows else None)
-    batch, seconds = meshes.place_batch(batch, run.mesh, run.batches.groups), []
+    train_step, teacher_params = run.program.train_step, run.teacher_params
+    rows, width = run.objective.reserve_rows, run.student.definition.embedding_width
+    state = run.first_state(np.ones((rows, width), np.float32) if rows else None)
+    batch = meshes.place_batch(batch, run.mesh, run.batches.groups)
+    seconds = []
     memory = sum(step_memory(train_step.lower(state, teacher_params, batch).compile()).values())
     for _ in range(2):
         begun = time.monotonic()
@@ -129,7 +134,7 @@ class Slice(NamedTuple):
     link_bytes_per_s: float
     """From a chip to others over all links: half of the documented bidirectional bandwidth."""
     memory_gib: float
-    """A chip's, available to a program, by the TPU compiler; documented are 16, 95 and 32."""
+    """A chip's memory that a program can use, by the TPU compiler; documented are 16, 95 and 32."""
 
     def mesh(self, *, model_axis: int = 1, slices: int = 0) -> Mesh:
         """A mesh of the slice's devices, for compiling only; raises `InputError` without the TPU compiler."""
@@ -143,18 +148,26 @@ class Slice(NamedTuple):
 
 FLAT = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 SOLID = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")
-KINDS = (
-    ("v5e", 1, FLAT, (PEAK_FLOPS_PER_S["TPU v5 lite"], 200e9, 15.75)),
-    ("v5p", 2, SOLID, (PEAK_FLOPS_PER_S["TPU v5"], 600e9, 95.74)),
-    ("v6e", 1, FLAT, (PEAK_FLOPS_PER_S["TPU v6 lite"], 400e9, 31.25)),
-)
-"""Kinds of chips: the cores of a chip that names of slices count (`v5p-8` has 4 chips), shapes, and a chip's rates and memory."""
-SLICES: dict[str, Slice] = {}
-for kind, cores, shapes, chip in KINDS:
-    counts = [math.prod(map(int, shape.split("x"))) for shape in shapes]
-    for chips, shape in zip([1, *counts], [shapes[0], *shapes], strict=True):  # a chip is part of the smallest slice
-        name = f"{kind}-{chips * cores}"
-        SLICES[name] = Slice(name, chips, f"{kind}:{shape}", *chip)
+
+
+def slices_of(kind: str, shapes: Sequence[str], *rates: float, cores: int = 1) -> dict[str, Slice]:
+    """Slices of a kind of chip by name: a single chip, which is part of the smallest slice, and slices of these shapes.
+
+    Args:
+      rates: the last fields of `Slice`.
+      cores: the cores of a chip that names of slices count: `v5p-8` has 4 chips.
+    """
+    slices = [(1, shapes[0]), *((math.prod(map(int, shape.split("x"))), shape) for shape in shapes)]
+    return {
+        (name := f"{kind}-{chips * cores}"): Slice(name, chips, f"{kind}:{shape}", *rates) for chips, shape in slices
+    }
+
+
+SLICES = {
+    **slices_of("v5e", FLAT, PEAK_FLOPS_PER_S["TPU v5 lite"], 200e9, 15.75),
+    **slices_of("v5p", SOLID, PEAK_FLOPS_PER_S["TPU v5"], 600e9, 95.74, cores=2),
+    **slices_of("v6e", FLAT, PEAK_FLOPS_PER_S["TPU v6 lite"], 400e9, 31.25),
+}
 
 
 def slice_named(name: str) -> Slice:
@@ -177,21 +190,19 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str) -> None:
     axes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     say(f"{target.name}: {target.chips} chips, {axes}, {config.run.precision}")
     begun = time.monotonic()
-    program, batch, shapes = run.program, run.batches.batch_at(0), len(run.batches.usual_shapes)
-    arguments = (program.train_step, program.like, run.teacher_params, shapes_of(batch))
-    lines, least = compiled_plan(target, *arguments, batch_size=run.batches.batch_size)
+    arguments = (run.program.train_step, run.program.like, run.teacher_params, shapes_of(run.batches.batch_at(0)))
+    lines, step_s = compiled_plan(target, *arguments, batch_size=run.batches.batch_size)
     compile_s = time.monotonic() - begun
-    steps = int(60 * config.run.minutes / least) or program.steps
-    seconds = {
-        f"{steps:,} steps at least": steps * least,
-        f"compiling {shapes} shape{'s' * (shapes != 1)} of a batch, as fast as here,": shapes * compile_s,
-    }
-    times = "; ".join(f"{what} {duration(each)}" for what, each in seconds.items())
-    minutes = sum(seconds.values()) / 60
-    cost = f"{minutes:,.1f} minutes, {minutes * target.chips / 60:,.2f} chip-hours"
-    total = f"the run takes at least {cost}; stored targets and evaluations are not counted"
-    for line in (f"compiled its step in {compile_s:.0f} s", *lines, f"time: {times}", total):
+    say(f"compiled its step in {compile_s:.0f} s")
+    for line in lines:
         say(line)
+    steps = int(60 * config.run.minutes / step_s) or run.program.steps
+    shapes = len(run.batches.usual_shapes)
+    compiling = f"compiling {shapes} shape{'' if shapes == 1 else 's'} of a batch, as fast as here, {duration(shapes * compile_s)}"
+    say(f"time: {steps:,} steps at least {duration(steps * step_s)}; {compiling}")
+    minutes = (steps * step_s + shapes * compile_s) / 60
+    cost = f"{minutes:,.1f} minutes, {minutes * target.chips / 60:,.2f} chip-hours"
+    say(f"the run takes at least {cost}; stored targets and evaluations are not counted")
 
 
 def step_memory(compiled: Any) -> dict[str, int]:
@@ -226,13 +237,14 @@ def compiled_plan(
         ) from error
     flops, collectives = product_flops(traced.jaxpr.jaxpr) / target.chips, collective_bytes(compiled.as_text())
     seconds = {"arithmetic": flops / target.flops_per_s, "links": sum(collectives.values()) / target.link_bytes_per_s}
-    least, bound = max(seconds.values()), max(seconds, key=lambda name: seconds[name])
-    held = ", ".join(f"{what} {size / GIB:.2f}" for what, size in memory.items())
-    moved = ", ".join(f"{kind} {size / 1e6:,.1f} MB" for kind, size in collectives.items())
+    bound = max(seconds, key=lambda name: seconds[name])
+    least = seconds[bound]
+    memory_parts = ", ".join(f"{part} {size / GIB:.2f}" for part, size in memory.items())
+    traffic = ", ".join(f"{kind} {size / 1e6:,.1f} MB" for kind, size in collectives.items())
     return [
-        f"memory of a chip: {needed:.2f} of {target.memory_gib:g} GiB ({held})",
+        f"memory of a chip: {needed:.2f} of {target.memory_gib:g} GiB ({memory_parts})",
         f"products of a chip and step: {flops / 1e12:,.3f} TFLOP",
-        f"collectives: {moved or 'none'}",
+        f"collectives: {traffic or 'none'}",
         "a step at peak rates: " + ", ".join(f"{name} {1000 * value:,.2f} ms" for name, value in seconds.items()),
         f"a step takes at least {1000 * least:,.2f} ms, bound by {bound}: at most {batch_size / least:,.0f} sentences/s and "
         f"{flops / target.flops_per_s / least:.0%} of the chips' arithmetic",
@@ -248,9 +260,9 @@ def collective_bytes(text: str) -> dict[str, int]:
             channels[channel[0] if channel else line] = match[1], match[2]
     total: dict[str, int] = {}
     for shapes, kind in channels.values():
-        for bits, dims in re.findall(r"[a-z]+(\d*)\w*\[([\d,]*)\]", shapes):  # `pred`, a boolean, is a byte
-            size = math.prod(map(int, filter(None, dims.split(",")))) * int(bits or 8) // 8
-            total[kind] = total.get(kind, 0) + size
+        for bits, dims in re.findall(r"[a-z]+(\d*)\w*\[([\d,]*)\]", shapes):  # such as `bf16[128,384]`
+            elements = math.prod(int(size) for size in dims.split(",") if size)
+            total[kind] = total.get(kind, 0) + elements * int(bits or 8) // 8  # `pred`, a boolean, is a byte
     return total
 
 

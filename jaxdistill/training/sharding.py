@@ -1,4 +1,4 @@
-"""Turns `run.sharding` into rules that say which axis of the mesh splits which axis of a parameter."""
+"""Turns `run.sharding` into rules: which axis of the mesh splits which axis of a parameter."""
 
 import math
 import re
@@ -53,7 +53,8 @@ def fsdp_rules(params: Any, mesh: Mesh) -> Rules:
 
     Source: Rajbhandari et al., ZeRO, arXiv 1910.02054, stage 3.
     """
-    devices, rules = mesh.shape["data"], []
+    devices = mesh.shape["data"]
+    rules = []
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         shape = np.shape(leaf)
         divisible = [axis for axis, size in enumerate(shape) if size % devices == 0]

@@ -5,7 +5,7 @@ import json
 import logging
 import pathlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,21 +19,19 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import MARK, is_remote, refuse_foreign, replacing, write_atomic
 from jaxdistill.core.paths import data_folder
 from jaxdistill.core.runtime import source_digest
-from jaxdistill.data.options import Data
-from jaxdistill.data.text import content_digest, is_hub, split_specs, tables
+from jaxdistill.data.text import content_digest, files_of, is_hub, split_specs, tables
 from jaxdistill.evals import sts
 from jaxdistill.evals.papers import cited
 from jaxdistill.evals.report import as_text, stage_table
+from jaxdistill.models.checkpoints.model import locate
 from jaxdistill.models.model_text import text_portions
 from jaxdistill.training.build import (
     Run,
     build,
-    check_inputs,
     checked_setup,
     context_of,
     make_student,
     objective_title,
-    refuse_local,
     write_student,
 )  # fmt: skip
 from jaxdistill.training.dev import agreement_pairs, dev_tasks, retrieval_files
@@ -82,21 +80,23 @@ def run_stages(
             if files.checkpoints.is_dir() or not is_finished(folder, stages[0]):
                 run(stages[0], files)
             else:
-                why = "; a sweep removed its checkpoints" if stages[0].run.steps else ""
-                say(f"{folder} is finished: {folder / workdirs.EXPORT}{why}")
+                reason = "; a sweep removed its checkpoints" if stages[0].run.steps else ""
+                say(f"{folder} is finished: {folder / workdirs.EXPORT}{reason}")
             return
         with processes.agreed() as agreed:
             folders = workdirs.stage_folders(folder, count)
-            agreed["finished stages"] = finished = [*map(is_finished, folders, stages)]
+            finished = list(map(is_finished, folders, stages))
+            agreed["finished stages"] = finished
             check_stages(stages, folders, finished)
-            for name in rivals(stages):
-                refuse_foreign(folder / f"best-{name}", advice="Move it, or give another --workdir.")
+            for group in rivals(stages):
+                refuse_foreign(folder / f"best-{group}", advice="Move it, or give another --workdir.")
         with contextlib.nullcontext() if dry_run else files.held():
-            for number, (stage, done) in enumerate(zip(stages, finished, strict=True), start=1):
-                if done:
-                    say(f"stage {number} of {count} is finished: {folders[number - 1] / workdirs.EXPORT}")
+            for number, stage in enumerate(stages, start=1):
+                stage_folder = folders[number - 1]
+                if finished[number - 1]:
+                    say(f"stage {number} of {count} is finished: {stage_folder / workdirs.EXPORT}")
                     continue
-                say(f"stage {number} of {count}: {objective_title(stage)} in {folders[number - 1]}")
+                say(f"stage {number} of {count}: {objective_title(stage)} in {stage_folder}")
                 run(stage, files.stage(number))
                 if dry_run:
                     return  # the next stage's student does not exist yet
@@ -112,18 +112,17 @@ def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], fini
     All stages are checked before the first one runs: otherwise a later one that lacks a column or a dev set would end the run hours
     after its start.
     """
-    for number, (stage, folder, done) in enumerate(zip(stages, folders, finished, strict=True), start=1):
+    for number, (stage, folder, is_done) in enumerate(zip(stages, folders, finished, strict=True), start=1):
         with of_stage(number, stages):
-            specs = split_specs(stage.data.text)
-            if done:
+            if is_done:
                 before = workdirs.read_note(folder / workdirs.INPUTS).get(workdirs.TEXT_FILES)
-                if before and before != content_digest(specs):
+                if before and before != content_digest(split_specs(stage.data.text)):
                     raise InputError(
                         f"data.text={stage.data.text} has changed since {folder} was trained; remove the folders of this and later stages "
                         "to train them again, restore the text, or give another --workdir."
                     )
                 continue
-            if later := [other.name for other in folders[number:] if other.exists()]:
+            if later := [later_folder.name for later_folder in folders[number:] if later_folder.exists()]:
                 raise InputError(
                     f"it is to be trained, but {', '.join(later)} in {folder.parent} began from the student that this would replace; remove "
                     f"{' and '.join(later)} to train all again, give the same options as before, or another --workdir."
@@ -132,7 +131,6 @@ def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], fini
                 continue
             checked_setup(stage)
             check_inputs(stage)
-            check_columns(stage.data)
             dev_tasks(stage)
             agreement_pairs(stage)
 
@@ -146,24 +144,61 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
     """
     if is_remote(workdir):
         workdirs.address_of(workdir)
-    else:
-        refuse_local("--workdir", workdir, where)
+    elif where == "elsewhere":
+        refuse_local("--workdir", [workdir])
     mesh = meshes.make_mesh(devices=jax.devices()[:1])  # the training's own devices are not known here
     for number, stage in enumerate(stages, start=1):
         with of_stage(number, stages):
             checked_setup(stage, mesh)
-            check_inputs(stage, where)
-            check_columns(stage.data, local_only=True)
+            check_inputs(stage, local_only=True)
+            if where == "elsewhere":
+                refuse_local("--config.data.text", split_specs(stage.data.text))
+                refuse_local("--config.data.exclude", split_specs(stage.data.exclude))
+                refuse_local("--config.evals.agreement", split_specs(stage.evals.agreement))
+                refuse_local("--config.teacher.model", filter(is_folder, outside_models(stage.teacher.models)))
+                refuse_local("--config.student.model", filter(is_folder, outside_models([stage.student.model])))
 
 
-def check_columns(data: Data, *, local_only: bool = False) -> None:
-    """Raises `InputError` if a source of the text lacks a column; opens the first file of each, with `local_only` of those that are
-    neither on the hub nor in a bucket."""
-    specs = split_specs(data.text)
-    for portion in text_portions(data):
-        spec = specs[portion.source]
-        if not (local_only and (is_hub(spec) or is_remote(spec))):
-            next(tables(spec, portion.columns, cache=data.cache_folder), None)
+def refuse_local(option: str, paths: Iterable[str]) -> None:
+    """Raises `InputError` for a file of this machine, which a training on other machines does not see."""
+    for path in paths:
+        if not (is_remote(path) or is_hub(path) or path.startswith("package:")):
+            raise InputError(
+                f"{option}={path} is on this machine, but the training runs on others; give the address of a bucket, such as "
+                f"{option}=gs://BUCKET/{pathlib.Path(path).name}."
+            )
+
+
+def check_inputs(stage: Config, *, local_only: bool = False) -> None:
+    """Raises `InputError` if a text, a column of it or a model does not exist; opens the first file of each source of the text, and
+    leaves out models on the hub.
+
+    Args:
+      local_only: leave out texts on the hub, and everything in a bucket.
+    """
+
+    def is_checked(spec: str) -> bool:
+        return not (local_only and (is_remote(spec) or is_hub(spec)))
+
+    specs = split_specs(stage.data.text)
+    for portion in text_portions(stage.data):
+        if is_checked(specs[portion.source]):
+            next(tables(specs[portion.source], portion.columns, cache=stage.data.cache_folder), None)
+    for option, others in {"data.exclude": stage.data.exclude, "evals.agreement": stage.evals.agreement}.items():
+        files_of(option, [spec for spec in split_specs(others) if is_checked(spec) and not is_hub(spec)])
+    for name in outside_models([*stage.teacher.models, stage.student.model]):
+        if is_checked(name) and (is_folder(name) or is_remote(name)):
+            locate(name)
+
+
+def outside_models(names: Sequence[str]) -> list[str]:
+    """The names of models that do not stand for the teacher or an earlier stage."""
+    return [name for name in names if name not in ("", "teacher") and not workdirs.STAGE_NAME.fullmatch(name)]
+
+
+def is_folder(model: str) -> bool:
+    """Whether a model is a folder, perhaps one that does not exist or of an installed package; others are on the hub or in a bucket."""
+    return model.startswith((".", "/", "~", "package:")) or pathlib.Path(model).exists()
 
 
 def run_training(
@@ -188,17 +223,17 @@ def run_training(
         inputs = {name: digest for name, digest in contents.items() if name != "content of student.model"}
         if not any(map(is_hub, split_specs(config.data.text))):
             inputs[workdirs.TEXT_FILES] = run.store.source_digest
-        inputs |= {workdirs.LENGTH: str(run.store.max_length), workdirs.DEV_SCORE: run.dev.best or "none"}
+        inputs[workdirs.LENGTH] = str(run.store.max_length)
+        inputs[workdirs.DEV_SCORE] = run.dev.best or "none"
         workdirs.refuse_other_inputs(workdir, inputs)
-        # Compared between the processes as this block ends, before the first step.
         facts.update(contents)
     if dry_run:
         overview(run)
         say("dry run: stopped before step 1")
         return
-    # Not before: a dry run writes nothing, and what is wrong with the input is known by now.
+    # Only now is anything written: a dry run writes nothing, and neither does a run whose input is wrong.
     with files.held():
-        # The same command again, as a launcher gives it after a kill, goes back only once.
+        # If a launcher repeats the command after a kill, the run does not go back again.
         if config.run.restore_step not in (-1, before and before.run.restore_step):
             Checkpoints(files).go_back(config.run.restore_step, run.program.like, run.program.shardings)
         if is_first:
@@ -206,7 +241,7 @@ def run_training(
         with logged(workdir, command):
             run, teacher_scores = overview(run)
             if config.run.minutes:
-                inputs |= {workdirs.STEPS: str(run.program.steps)}
+                inputs[workdirs.STEPS] = str(run.program.steps)
             if is_first:
                 if not (workdir / workdirs.INPUTS).is_file():
                     write_atomic(workdir / workdirs.INPUTS, json.dumps(inputs, indent=1) + "\n")
@@ -258,18 +293,20 @@ def digests(run: Run) -> dict[str, str]:
     """Short digests, by name, of inputs that must be the same in all processes of a run, and when it is resumed."""
     config, evals = run.config, run.config.evals
     files: dict[str, Sequence[str]] = {
-        f"evals.{name}": split_specs(getattr(evals, name)) for name in ("pairs", "agreement", "entities")
+        "evals.pairs": split_specs(evals.pairs),
+        "evals.agreement": split_specs(evals.agreement),
+        "evals.entities": split_specs(evals.entities),
+        "evals.retrieval": [str(path) for set_files in retrieval_files(evals) for path in set_files.paths],
+        **config.teacher.files,
     }
-    files["evals.retrieval"] = [str(path) for one_set in retrieval_files(evals) for path in one_set.paths]
-    files |= config.teacher.files
     contents = {name: content_digest(specs) for name, specs in files.items() if specs}
     contents |= {f"{name}.model": model.digest() for name, model in run.named_teachers.items()}
     contents |= {f"labeller {number}": digest for number, digest in enumerate(run.labeller_digests, start=1)}
     if teacher_digest := config.teacher.digest():
         contents["teacher"] = teacher_digest
     contents |= {"student.model": run.student.digest(), "data.text": run.store.content_digest}
-    outside = [name.rpartition(":")[0] for name in config.kinds.values() if plugins.is_outside(name)]
-    contents |= plugins.source_digests([*outside, *split_specs(config.run.plugins)])
+    kind_files = [kind.rpartition(":")[0] for kind in config.kinds.values() if plugins.is_outside(kind)]
+    contents |= plugins.source_digests([*kind_files, *split_specs(config.run.plugins)])
     return {f"content of {name}": digest[:12] for name, digest in contents.items()}
 
 
@@ -291,12 +328,12 @@ def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
     for row in rows:
         if row["no_gain"]:
             say(f"stage {row['number']}: {row['no_gain']}")
-    for name, numbers in rivals(stages).items():
-        group = [rows[number - 1] for number in numbers]
-        scored = [row for row in group if row["after"] is not None]
-        best = max(scored, key=lambda row: row["after"]) if scored else group[-1]
+    for group, numbers in rivals(stages).items():
+        candidates = [rows[number - 1] for number in numbers]
+        scored = [row for row in candidates if row["after"] is not None]
+        best = max(scored, key=lambda row: row["after"]) if scored else candidates[-1]
         best_export = workdirs.stage_folder(workdir, best["number"]) / workdirs.EXPORT
-        folder = workdir / f"best-{name}"
+        folder = workdir / f"best-{group}"
         with replacing(folder, workdirs.read_note(best_export / MARK)) as new:
             shutil.copytree(best_export, new)
         score = f"{100 * best['after']:.2f} {best['metric']}" if scored else "the last, as none has a dev score"
@@ -316,15 +353,15 @@ def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
         before = workdirs.stage_named(model, number)
         return origin(before) if 0 < before < number else model
 
-    numbers: dict[str, dict[str, list[int]]] = {}
+    numbers: dict[str, dict[str, list[int]]] = {}  # by form and origin
     for number, stage in enumerate(stages, start=1):
         if form := getattr(stage.objective, "form", ""):
             numbers.setdefault(form, {}).setdefault(origin(number), []).append(number)
-    return {
-        form if len(of_models) == 1 else f"{form}-{index}": of_model
-        for form, of_models in sorted(numbers.items())
-        for index, of_model in enumerate(of_models.values(), start=1)
-    }
+    groups: dict[str, list[int]] = {}
+    for form, by_origin in sorted(numbers.items()):
+        for index, stage_numbers in enumerate(by_origin.values(), start=1):
+            groups[form if len(by_origin) == 1 else f"{form}-{index}"] = stage_numbers
+    return groups
 
 
 def is_finished(folder: pathlib.Path, config: Config) -> bool:
@@ -332,8 +369,10 @@ def is_finished(folder: pathlib.Path, config: Config) -> bool:
     before = workdirs.read_config(folder)
     if before is None or not (folder / workdirs.EXPORT).is_dir():
         return False
-    begun, ended, requested = (
-        {option: value for option, value in options.items() if option not in WITHOUT_EFFECT}
-        for options in (flat(before), workdirs.read_note(folder / workdirs.RESULTS).get("config", {}), flat(config))
-    )
-    return begun == ended == requested
+
+    def effective(options: Mapping[str, Any]) -> dict[str, Any]:
+        return {option: value for option, value in options.items() if option not in WITHOUT_EFFECT}
+
+    results = workdirs.read_note(folder / workdirs.RESULTS)
+    begun, ended = effective(flat(before)), effective(results.get("config", {}))
+    return begun == ended == effective(flat(config))

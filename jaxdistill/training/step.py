@@ -193,33 +193,33 @@ def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: B
     Source: Gao et al., Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup, RepL4NLP 2021
     (gradient cache, arXiv 2101.06983).
     """
-    numbered = jnp.arange(parts, dtype=jnp.int32), split_groups(batch, parts)
+    numbered_parts = jnp.arange(parts, dtype=jnp.int32), split_groups(batch, parts)
+    joined = partial(jax.tree.map, partial(join_groups, groups=batch.student.ids.shape[0]))
 
-    def encoded(_, part):
+    def encode_part(_, numbered_part):
         """Vectors and targets of a part; a step of a scan, which carries nothing."""
-        index, one = part
+        index, part = numbered_part
         part_key = jax.random.fold_in(key, index)
-        student = forward.vectors(state.params["student"], one, part_key)
-        return None, (student, forward.targets(teacher_params, one, part_key))
+        student = forward.vectors(state.params["student"], part, part_key)
+        return None, (student, forward.targets(teacher_params, part, part_key))
 
-    def compared(student: Encoded, params: Params):
-        return forward.compared(params, state.objective, whole(student), whole(teacher), batch)
+    def loss(student: Encoded, params: Params):
+        """The loss of the whole batch, as a function of its vectors and the objective's parameters."""
+        return forward.compared(params, state.objective, joined(student), joined(teacher), batch)
 
-    def add(total, part):
-        (index, one), slope = part
-        # The same folded key as in `encoded`: this pass must draw the same dropout masks.
-        _, back = jax.vjp(
-            lambda params: forward.vectors(params, one, jax.random.fold_in(key, index)), state.params["student"]
-        )
-        return jax.tree.map(jnp.add, total, back(slope)[0]), None
+    def add_gradient(total, part_and_cotangent):
+        """Adds the gradient of the student's parameters through one part; a step of a scan."""
+        (index, part), cotangent = part_and_cotangent
+        # The same folded key as in `encode_part`: this pass must draw the same dropout masks.
+        part_key = jax.random.fold_in(key, index)
+        _, pull_back = jax.vjp(lambda params: forward.vectors(params, part, part_key), state.params["student"])
+        return jax.tree.map(jnp.add, total, pull_back(cotangent)[0]), None
 
-    groups = batch.student.ids.shape[0]
-    whole = partial(jax.tree.map, partial(join_groups, groups=groups))
-    _, (student, teacher) = jax.lax.scan(encoded, None, numbered)
-    gradient = jax.value_and_grad(compared, argnums=(0, 1), has_aux=True)
-    value, (slopes, objective_gradient) = gradient(student, state.params["objective"])
+    _, (student, teacher) = jax.lax.scan(encode_part, None, numbered_parts)
+    value_and_grad = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
+    value, (cotangents, objective_gradient) = value_and_grad(student, state.params["objective"])
     zeros = jax.tree.map(jnp.zeros_like, state.params["student"])
-    student_gradient, _ = jax.lax.scan(add, zeros, (numbered, slopes))
+    student_gradient, _ = jax.lax.scan(add_gradient, zeros, (numbered_parts, cotangents))
     return value, {"student": student_gradient, "objective": objective_gradient}
 
 

@@ -19,15 +19,15 @@ from jaxdistill.training.workdir.folder import Workdir
 
 
 class Checkpoints:
-    """The checkpoints of a workdir. All processes of a run see the workdir, and make the same calls together."""
+    """The checkpoints of a workdir. All processes of a run see the workdir, and make the same calls together.
+
+    Args:
+      keep: number of latest checkpoints to keep.
+      keep_steps: further steps whose checkpoints to keep.
+      read_only: do not touch a checkpoint that a running training is writing.
+    """
 
     def __init__(self, workdir: Workdir, *, keep: int = 2, keep_steps: Sequence[int] = (), read_only: bool = False):
-        """
-        Args:
-          keep: number of latest checkpoints to keep.
-          keep_steps: further steps whose checkpoints to keep.
-          read_only: do not touch a checkpoint that a running training is writing.
-        """
         self.workdir, self.folder = workdir, workdir.checkpoints
         self._always_kept = [policies.LatestN(keep), policies.CustomSteps(keep_steps)]
         self._policy = policies.AnyPreservationPolicy(self._always_kept)
@@ -48,13 +48,13 @@ class Checkpoints:
         Returns when the arrays are copied off the devices; files are written in the background.
         """
         self.wait()
-        step, saved = int(state.step), _savable(state)
+        step = int(state.step)
         if step in self.steps:
             return
         self.workdir.upload()
         # The best checkpoint is kept by its step, because Orbax forgets metrics when a program ends.
         self._policy.policies = [*self._always_kept, policies.CustomSteps([progress.get("best_step", step)])]
-        items = ocp.args.Composite(state=ocp.args.StandardSave(saved), progress=ocp.args.JsonSave(progress))
+        items = ocp.args.Composite(state=ocp.args.StandardSave(_savable(state)), progress=ocp.args.JsonSave(progress))
         with self._saving():
             self._manager.save(step, args=items)
 
@@ -92,11 +92,13 @@ class Checkpoints:
     def go_back(self, step: int, like: TrainState, shardings: TrainState) -> None:
         """Removes the checkpoints after `step`, once that of `step` was read, and closes; raises `InputError` like `restore`."""
         self.restore(like, shardings, step=step)
-        for later in [other for other in self.steps if other > step]:
-            self._manager.delete(later)
+        for kept in self.steps:
+            if kept > step:
+                self._manager.delete(kept)
         self.close()
 
     def close(self) -> None:
+        """Waits like `wait`, and frees the manager's threads."""
         self.wait()
         self._manager.close()
 
@@ -106,18 +108,19 @@ class Checkpoints:
             raise InputError(f"{self.folder} has no checkpoint of step {step}; kept: {self._shown()}.")
         try:
             if abstract is None:
-                one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+                device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
                 saved = dict(self._manager.item_metadata(step).state)
-                abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=one), saved)
+                abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), saved)
             items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore())
             read: Any = self._manager.restore(step, args=items)
         except Exception as error:  # tensorstore, Orbax and JSON each raise their own for damaged files
-            back = "No other is earlier"
-            if earlier := [other for other in self.steps if other < step]:
-                back = f"Go back to the step before by --config.run.restore_step={earlier[-1]}"
+            earlier = [kept for kept in self.steps if kept < step]
+            remedy = (
+                f"Go back to the step before by --config.run.restore_step={earlier[-1]}, or give" if earlier else "Give"
+            )
             raise InputError(
-                f"checkpoint {self.folder / str(step)} cannot be read ({error_line(error):.200}); kept: {self._shown()}. {back}, or "
-                "give another --workdir."
+                f"checkpoint {self.folder / str(step)} cannot be read ({error_line(error):.200}); kept: {self._shown()}. {remedy} "
+                "another --workdir."
             ) from error
         fields = {**read.state, "key": jax.random.wrap_key_data(read.state["key"])}
         return TrainState(**fields), read.progress
@@ -127,6 +130,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _saving(self) -> Iterator[None]:
+        """Turns errors of Orbax and the disk into `InputError`, or `TemporaryError` for a workdir in a bucket."""
         try:
             yield
         except (OSError, ValueError, RuntimeError) as error:
@@ -139,10 +143,11 @@ class Checkpoints:
 
 def mean_params(params: Iterable[Params]) -> dict[str, np.ndarray]:
     """The mean of several sets of parameters, float32; holds one set and the sum, in float64, in memory at a time."""
-    total, count = dict[str, np.ndarray](), 0
-    for one in params:
+    total: dict[str, np.ndarray] = {}
+    count = 0
+    for student in params:
         count += 1
-        for path, array in one.items():
+        for path, array in student.items():
             total[path] = total.get(path, 0.0) + np.asarray(array, np.float64)
     return {path: (array / count).astype(np.float32) for path, array in total.items()}
 

@@ -1,8 +1,8 @@
 """The folder of a run, on a disk or at `gs://`: its layout, its lock, and the checks before a run uses it.
 
-In a bucket, Orbax reads and writes the checkpoints itself. Each process has the other files in its cache folder. The first one copies
-new ones to the bucket before each checkpoint and at the end, and a start fetches them, so a killed run continues on an empty machine.
-Stores have no locks: a training rewrites a note every few seconds, and a start is refused while another run does.
+In a bucket, Orbax reads and writes the checkpoints itself. Each process has the other files in its cache folder. The first process
+copies new files to the bucket before each checkpoint and at the end, and a start fetches them, so a killed run continues on an empty
+machine. Stores have no locks, so a training rewrites a note there every few seconds, and refuses to start while another run does.
 """
 
 import contextlib
@@ -42,20 +42,27 @@ from jaxdistill.core.files import (
 from jaxdistill.core.files.buckets import address_digest, checked_address, store_errors
 from jaxdistill.core.paths import cache_folder, objects_cache
 
-EXPORT, STUDENT, CHECKPOINTS = "export", "student", "checkpoints"
-"""Folders: the exported student; the untrained student, whose parameters have the checkpoints' names and shapes; and the kept
-train states."""
+EXPORT = "export"
+"""Folder of the exported student."""
+STUDENT = "student"
+"""Folder of the untrained student, whose parameters have the checkpoints' names and shapes."""
+CHECKPOINTS = "checkpoints"
+"""Folder of the kept train states."""
 CONFIG, RESULTS, METRICS, LOG = "config.json", "results.json", "metrics.jsonl", "train.log"
 """Options of the run, its final scores, its curves, and its output with times."""
-LOCK, RUNNING = ".lock", "running.json"
-"""The file that a run keeps locked, which names the run; and the same note in a bucket. The lock ends with the process."""
+LOCK = ".lock"
+"""File that a run keeps locked, and whose content names the run. The lock ends with the process."""
+RUNNING = "running.json"
+"""The same content, for a workdir in a bucket."""
 INPUTS = "inputs.json"
-"""Digests of the run's inputs, with the metric that chooses its best checkpoint."""
+"""Digests of the run's inputs, with the following entries."""
 TEXT_FILES, DEV_SCORE, LENGTH, STEPS = "content of the files of data.text", "dev score", "data.max_length", "run.steps"
-"""Names of some entries of `INPUTS`. The maximum length is noted even if chosen from the text, the steps only for `run.minutes`."""
+"""Digest of the text; the metric that chooses the best checkpoint; the maximum length, even if chosen from the text; the number of
+steps, only for `run.minutes`."""
 RENEW_SECONDS, DEAD_SECONDS = 15.0, 60.0
-"""How often a run rewrites its note, and the age of a note at which its run counts as dead."""
+"""How often a run rewrites its note in a bucket, and the age of a note at which its run counts as dead."""
 STAGE_NAME = re.compile(r"previous|stage(\d+)")
+"""Names by which a stage refers to the export of an earlier one."""
 
 log = logging.getLogger(__name__)
 
@@ -95,8 +102,14 @@ def read_note(path: Path) -> dict[str, Any]:
 
 
 def claim_workdir(workdir: Path, config: Config, *, write: bool) -> Config | None:
-    """The config of the last start in the workdir, None for a new one; raises `InputError` if it belongs to another training.
-    `write`: create the workdir and write the options."""
+    """The config of the last start in the workdir; None for a new workdir.
+
+    Args:
+      write: create the workdir, and write `config` to it.
+
+    Raises:
+      InputError: the workdir belongs to another training, or holds other files.
+    """
     if any(character in str(workdir.absolute()) for character in "[\\"):
         raise InputError(
             f"--workdir={workdir}: Orbax takes [ and \\ in a path for a pattern and finds no checkpoints; name another folder."
@@ -115,24 +128,25 @@ def claim_workdir(workdir: Path, config: Config, *, write: bool) -> Config | Non
 def refuse_other_inputs(workdir: Path, inputs: Mapping[str, str]) -> None:
     """Raises `InputError` if the run in the workdir began with other inputs."""
     before = read_note(workdir / INPUTS)
-    if changed := [name for name in inputs if before.get(name, inputs[name]) != inputs[name]]:
-        name = changed[0]
-        by = " (JAXDISTILL_DATA decides it)" if name == DEV_SCORE else ""
-        raise InputError(
-            f"the {name} has changed since {workdir} was started ({before[name]} then, {inputs[name]} now); restore it{by}, or give "
-            "another --workdir."
-        )
+    for name, value in inputs.items():
+        if before.get(name, value) != value:
+            reason = " (JAXDISTILL_DATA decides it)" if name == DEV_SCORE else ""
+            raise InputError(
+                f"the {name} has changed since {workdir} was started ({before[name]} then, {value} now); restore it{reason}, or give "
+                "another --workdir."
+            )
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Creates the folder and holds its lock; raises `InUseError`, with host, pid and start, if another run holds it."""
     folder.mkdir(parents=True, exist_ok=True)
-    path, lock = folder / LOCK, FileLock(folder / LOCK, fallback_to_soft=False)
+    path = folder / LOCK
+    lock = FileLock(path, fallback_to_soft=False)
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        holder = described(json.loads(path.read_text() or "{}"))
+        holder = run_in_words(json.loads(path.read_text() or "{}"))
         raise InUseError(f"{folder} is in use by {holder}; wait until it ends, or give another folder.") from None
     except OSError as error:
         log.warning("%s cannot be locked (%s): start no second run in it", folder, error.strerror)
@@ -149,8 +163,8 @@ def this_run() -> dict[str, Any]:
     return {"host": socket.gethostname(), "pid": os.getpid(), "started": now}
 
 
-def described(note: Mapping[str, Any]) -> str:
-    """The run that wrote a note, for messages."""
+def run_in_words(note: Mapping[str, Any]) -> str:
+    """The run that a note of `this_run` identifies, for messages."""
     return "another run (pid {pid} on {host}, started {started})".format_map(note) if note else "another run"
 
 
@@ -161,11 +175,13 @@ class Workdir:
     folder: Path
     """Local files; for a workdir in a bucket, this process's copy of all but the checkpoints."""
     bucket: epath.Path | None = None
+    """The workdir's address; None for a local one."""
     copied: dict[Path, tuple[int, int]] = dataclasses.field(default_factory=dict)
     """Size and modification time of each local file that is also in the bucket."""
 
     @property
     def checkpoints(self) -> epath.Path:
+        """Folder of the checkpoints, on the disk or in the bucket."""
         return (self.bucket or epath.Path(self.folder.absolute())) / CHECKPOINTS
 
     def stage(self, number: int) -> "Workdir":
@@ -193,7 +209,7 @@ class Workdir:
         states = _states(self.folder)
         changed = [path for path, state in states.items() if self.copied.get(path) != state]
         with store_errors(str(self.bucket)):
-            # First the config, which claims the folder, and an export's marker, which shows that files are missing; newest last.
+            # First the config, which claims the folder, then markers, which tell that an export's files are missing, then by time.
             for path in sorted(changed, key=lambda path: (path.name != CONFIG, path.name != MARK, states[path][1])):
                 _copy(path, self.bucket / path.relative_to(self.folder).as_posix())
         self.copied.update(states)
@@ -204,9 +220,9 @@ class Workdir:
         shutil.rmtree(self.folder, ignore_errors=True)
         with store_errors(str(self.bucket)):
             _fetch(self.bucket, self.folder)
-        for mark in [*self.folder.rglob(MARK)]:
-            if not all(is_unchanged(mark.parent / name, digest) for name, digest in marked_files(mark.parent).items()):
-                shutil.rmtree(mark.parent)
+        for export in [path.parent for path in self.folder.rglob(MARK)]:
+            if not all(is_unchanged(export / name, digest) for name, digest in marked_files(export).items()):
+                shutil.rmtree(export)
         self.copied.update(_states(self.folder))
 
     def share(self) -> None:
@@ -257,7 +273,8 @@ def local_folder(workdir: str | Path, cache: Path | None = None) -> Path:
     """The folder in which this process works: for a workdir in a bucket, its own copy in a cache, which processes may share."""
     if not is_remote(workdir):
         return local(workdir, "--workdir")
-    address, cache = checked_address(str(workdir)), cache or cache_folder() / "workdirs"
+    address = checked_address(str(workdir))
+    cache = cache or cache_folder() / "workdirs"
     return cache / f"{address_digest(address)}-{processes.index()}" / Path(address).name
 
 
@@ -277,7 +294,8 @@ def address_of(workdir: str | Path) -> epath.Path:
 @contextlib.contextmanager
 def _reserved(bucket: epath.Path) -> Iterator[None]:
     """Keeps a note in the bucket that this run uses it; raises `InUseError` if another run is still rewriting its note."""
-    path, ended = bucket / RUNNING, threading.Event()
+    path = bucket / RUNNING
+    has_ended = threading.Event()
 
     def read() -> dict[str, Any]:
         return json.loads(path.read_text()) if path.exists() else {}
@@ -287,7 +305,7 @@ def _reserved(bucket: epath.Path) -> Iterator[None]:
         path.write_text(json.dumps(this_run() | {"renewed": int(time.time())}))
 
     def keep_renewing() -> None:
-        while not ended.wait(RENEW_SECONDS):
+        while not has_ended.wait(RENEW_SECONDS):
             with contextlib.suppress(Exception):
                 renew()
 
@@ -299,25 +317,28 @@ def _reserved(bucket: epath.Path) -> Iterator[None]:
             )
         first = note = read()
         if first:
-            log.info("%s: waiting up to %d s for a sign of %s", bucket, DEAD_SECONDS, described(first))
+            log.info("%s: waiting up to %d s for a sign of %s", bucket, DEAD_SECONDS, run_in_words(first))
         while note and note == first and time.time() - note["renewed"] < DEAD_SECONDS:
             time.sleep(min(1.0, DEAD_SECONDS / 2))
             note = read()
         if note and note != first:
-            raise InUseError(f"{bucket} is in use by {described(note)}; wait until it ends, or give another --workdir.")
+            raise InUseError(
+                f"{bucket} is in use by {run_in_words(note)}; wait until it ends, or give another --workdir."
+            )
         renew()
     thread = threading.Thread(target=keep_renewing, daemon=True, name="note")
     thread.start()
     try:
         yield
     finally:
-        ended.set()
+        has_ended.set()
         thread.join()
         with contextlib.suppress(Exception):  # if this fails, the next run waits until this one counts as dead
             path.unlink()
 
 
 def _fetch(source: epath.Path, target: Path) -> None:
+    """Copies a folder of a bucket without checkpoints."""
     target.mkdir(parents=True, exist_ok=True)
     if not source.exists():
         return
@@ -334,6 +355,8 @@ def _copy(source: Path | epath.Path, target: Path | epath.Path) -> None:
 
 def _states(folder: Path) -> dict[Path, tuple[int, int]]:
     """Size and modification time of the complete files of a workdir."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != LOCK and not is_unfinished(path)]
-    files = [path for path in files if not any(part.endswith(UNFINISHED_SUFFIX) for part in path.parts)]
-    return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
+    return {
+        path: (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != LOCK and not any(part.endswith(UNFINISHED_SUFFIX) for part in path.parts)
+    }
