@@ -45,6 +45,7 @@ from jaxdistill.data.text import (
     portions,
     quiet_datasets,
     row_key,
+    source_files,
     tables,
     text_key,
 )
@@ -313,7 +314,11 @@ def build_store(
     elif dedupe and len(columns) > len(identity):
         parts.append("whole rows")
     content = _digest(*parts)
-    folder = Path(cache) / "tokens" / _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length)
+    # The same files in other sources are the same text, but a store has the rows of each source.
+    files_of_sources = [[len(source_files(spec)) for spec in specs]] if len(specs) > 1 else []
+    folder = (
+        Path(cache) / "tokens" / _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length, *files_of_sources)
+    )
 
     def build(shards: Path) -> None:
         chosen = portions(specs, columns, roles, separate=chunking is not None)
@@ -462,7 +467,7 @@ class _Builder(NamedTuple):
         def append(name: str, values: np.ndarray) -> None:
             dtypes[name] = values.dtype.str
             with open(folder / name, "ab") as file:
-                values.tofile(file)
+                file.write(values.tobytes())  # not `tofile`, which ignores a disk that is full at its last bytes
 
         for index in range(len(self.columns)):
             append(f"{index}.ids.starts", np.zeros(1, np.int64))
