@@ -126,7 +126,9 @@ def two_sources(folder, *counts):
     for name, count in zip("ab", counts, strict=True):
         (folder / f"{name}.txt").write_text("".join(f"{name} {line}\n" for line in made_up(count)))
     specs = [str(folder / f"{name}.txt") for name in "ab"]
-    return build_store(specs, tokenizer=word_piece(), max_length=64, cache_folder=folder / "cache")
+    options = {"tokenizer": word_piece(), "max_length": 64, "cache_folder": folder / "cache"}
+    build_store([f"{folder}/*.txt"], **options)  # the same text as one source, which must not be taken for two
+    return build_store(specs, **options)
 
 
 def test_batches_are_of_one_source_in_turn_or_by_weights(tmp_path):

@@ -130,6 +130,11 @@ def test_a_training_of_own_plugins_runs_and_knows_their_sources(folder):
     (folder / "loss.py").write_text(OBJECTIVE.replace("0.5", "0.6"))
     with pytest.raises(InputError, match="loss.py has changed since .*run was started"):
         jaxdistill.distill(config=str(folder / "mine.py"), workdir=folder / "run")
+    (folder / "loss.py").write_text(OBJECTIVE.replace(", axis=-1", ""))
+    with pytest.raises(
+        InputError, match=r"Halfway returns losses of shape \(\) for 16 examples; .* one loss per example"
+    ):
+        jaxdistill.distill(config=str(folder / "mine.py"), workdir=folder / "other")
 
 
 def test_kinds_of_student_and_teacher_of_ones_own(folder):

@@ -88,7 +88,7 @@ def test_a_run_killed_while_it_writes_its_student_ends_with_the_same_bits(whole)
     assert weights[0] == weights[1]
 
 
-def test_a_checkpoint_is_exported_without_teacher_text_and_cache(whole, tmp_path):
+def test_a_checkpoint_is_exported_without_teacher_text_and_cache(whole, tmp_path, capsys):
     workdir = shutil.copytree(whole / "whole", tmp_path / "w")
     best = json.loads((workdir / "results.json").read_text())["best_step"]
     hidden = whole.rename(whole.with_name("hidden"))
@@ -98,6 +98,11 @@ def test_a_checkpoint_is_exported_without_teacher_text_and_cache(whole, tmp_path
         hidden.rename(whole)
     for name in ("model.safetensors", "tokenizer.json", "modules.json", "config_sentence_transformers.json"):
         assert (tmp_path / "out" / name).read_bytes() == (workdir / "export" / name).read_bytes()
+    tokenizer = workdir / STUDENT / "tokenizer.json"  # a run that goes on would tokenise otherwise
+    tokenizer.write_text(tokenizer.read_text().replace('"cat"', '"cot"'))
+    assert "tokenizer.json is not as the run has written it" in refused(
+        main, [*arguments(whole), f"--workdir={workdir}"], capsys
+    )
 
 
 def test_no_step_exports_the_student_as_it_is_made(tmp_path, capsys):

@@ -106,6 +106,8 @@ def test_each_file_is_read_by_the_first_column_that_it_has(tmp_path):
     specs = [write(tmp_path / "sts.tsv", "sentence1\tpremise\na\tb\n"), write(tmp_path / "nli.csv", "premise,x\nc,d\n")]
     specs.append(write(tmp_path / "odd.jsonl", '{"sentence1|premise": "e", "premise": "f"}\n'))
     assert list(read(specs, {"text": "sentence1|premise"})) == [("a",), ("c",), ("e",)]
+    write(tmp_path / "plain.txt", "g\n")
+    assert list(read([f"{tmp_path}/*"], {"text": "sentence1|premise|text"})) == [("c",), ("f",), ("g",), ("a",)]
     with pytest.raises(InputError, match=r"no column 'one\|two'; it has 'premise', 'x'"):
         list(read(specs[1:2], {"text": "one|two"}))
 
@@ -142,6 +144,10 @@ FAULTS = [
     ("a.tsv", b"text\ttext\nx\ty\n", "a.tsv has no column 'text'; it has 'column 0', 'column 1'"),
     ("a.csv", b"id;text\n1;A cat\n", r"a.csv:1 .* 'id;text' does not look like .*; check the separator"),
     ("a.csv", b'n,text\n1,"x\n', "cannot read .*a.csv .*EOF inside string"),
+    ("a.csv", b"", "a.csv is empty"),
+    ("a.json", b"", "a.json is empty"),
+    ("a.jsonl", b'{"text": "a"}\n{"text": NaN}\n', "a.jsonl: column 'text' holds mixed values, not text"),
+    ("a.jsonl", b'{"text": "caf\xe9"}\n', "cannot read .*a.jsonl .'utf-8' codec can't decode"),
     ("a.jsonl", b"\n", "a.jsonl"),
     ("a.jsonl", b'{"text": "x"}\n{"text": \n', "cannot read .*a.jsonl .JSON parse error"),
     ("a.parquet", b"PAR1 no PAR1", "cannot read .*a.parquet .Parquet"),

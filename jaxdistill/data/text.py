@@ -42,7 +42,13 @@ BUILDERS = {".txt": "text", ".tsv": "csv", ".csv": "csv", ".jsonl": "json", ".js
 """Maps suffixes to the builders of `datasets`."""
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 """Suffixes of compressed files."""
-EMPTY = ("corresponds to no data", "at least one example")
+EMPTY = (
+    "corresponds to no data",
+    "at least one example",
+    "No columns to parse",
+    "BatchSize must be greater",
+    "StopIteration",
+)
 """Parts of the errors of `datasets` about files without rows."""
 COLON = re.compile(r":(?![^\[\]]*\])")
 """Separates the parts of a hub's spec; does not match inside a slice of a split, such as `train[:10000]`."""
@@ -91,12 +97,16 @@ class Table(NamedTuple):
     dataset: "Dataset"
     names: Sequence[Sequence[str]]
     """For each of our columns, the file's columns that are joined with a space; empty cells are left out."""
+    label: str
+    """Names the table in errors."""
 
     def cells(self, batch: "pyarrow.Table") -> list[list[str]]:
         """The texts of each of our columns; a missing value is an empty text."""
+        with foreign_errors(f"cannot read {self.label}"):  # Arrow does not check that a JSON file is in UTF-8
+            cells_by_name = batch.to_pydict()
         values = {
             name: ["" if cell is None or cell != cell else str(cell) for cell in cells]  # NaN differs from itself
-            for name, cells in batch.to_pydict().items()
+            for name, cells in cells_by_name.items()
         }
         columns = []
         for names in self.names:
@@ -315,10 +325,10 @@ def _table(dataset: "Dataset", columns: Mapping[str, str], label: str, *, number
         selected.append(chosen)
     dataset = dataset.select_columns(list(dict.fromkeys(name for chosen in selected for name in chosen)))
     for name, feature in dataset.features.items():
-        kind = getattr(feature, "dtype", "list")
+        kind = getattr(feature, "dtype", "mixed values" if type(feature).__name__ == "Json" else "list")
         if kind not in ("string", "large_string", "null") and not (numbers and re.match(r"u?int|float", kind)):
             raise InputError(f"{label}: column {name!r} holds {kind}, not text.")
-    return Table(dataset, selected)
+    return Table(dataset, selected, label)
 
 
 def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -> "Dataset":
@@ -343,8 +353,11 @@ def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -
         names = [name if name and header.count(name) == 1 else f"column {index}" for index, name in enumerate(header)]
         advice = "" if is_quoted else f"; if its cells are quoted, write quoted:{path}"
         return _load([path], builder, cache, {"sep": separator, "quoting": quoting}, columns=names, advice=advice)
-    if builder == "json":
+    if builder == "text":
         return _load([path], builder, cache, {})
+    if builder == "json":
+        advice = "; if a column begins or changes its type late in the file, keep only the columns to read"
+        return _load([path], builder, cache, {}, advice=advice)
     from pyarrow import parquet
 
     with foreign_errors(f"cannot read {path}"):
@@ -390,7 +403,7 @@ def _load(
             for path in files:
                 _load([path], builder, cache, options, columns=columns)
         cause = error.__cause__ or error  # `datasets` itself says only that it failed
-        if any(part in str(cause) for part in EMPTY):
+        if any(part in repr(cause) for part in EMPTY):
             raise InputError(f"{files[0]} is empty: it has no rows of text.") from None
         raise InputError(f"cannot read {files[0]} ({error_line(cause):.200}){advice}.") from None
 

@@ -45,6 +45,7 @@ from jaxdistill.data.text import (
     identifying,
     portions,
     row_key,
+    source_files,
     tables,
     text_key,
 )
@@ -304,7 +305,11 @@ def build_store(
     elif dedupe and len(columns) > len(identity):
         parts.append("whole rows")
     content = _digest(*parts)
-    folder = Path(cache) / "tokens" / _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length)
+    # The same files in other sources are the same text, but a store has the rows of each source.
+    files_of_sources = [[len(source_files(spec)) for spec in specs]] if len(specs) > 1 else []
+    folder = (
+        Path(cache) / "tokens" / _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length, *files_of_sources)
+    )
 
     def build(unfinished: Path) -> None:
         chosen = portions(specs, columns, roles, separate=chunking is not None)
@@ -510,14 +515,14 @@ class _Draft:
         """Appends the arrays of a batch of input rows."""
         for name, values in arrays.items():
             with open(self._folder / name, "ab") as file:
-                values.tofile(file)
+                file.write(values.tobytes())  # not `tofile`, which ignores a disk that is full at its last bytes
             self.files[name] = values.dtype.str, (self._folder / name).stat().st_size
         self.input_rows += input_rows
         write_atomic(self._note, json.dumps([self.input_rows, self.files]))
 
     def write(self, name: str, values: np.ndarray) -> None:
         """Writes a whole array."""
-        values.tofile(self._folder / name)
+        (self._folder / name).write_bytes(values.tobytes())
         self.files[name] = values.dtype.str, values.nbytes
 
     def read(self, name: str) -> np.ndarray:

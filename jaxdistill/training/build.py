@@ -32,7 +32,7 @@ from jaxdistill.core import (
 )
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.files import MARK, foreign_errors, replacing
+from jaxdistill.core.files import MARK, foreign_errors, is_unchanged, marked_files, replacing
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.ops.nested import Nested
 from jaxdistill.core.paths import public_name
@@ -499,6 +499,10 @@ def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
     folder = workdir / STUDENT
     if not all(processes.gathered(folder.is_dir())):  # processes without a copy of the workdir may not see it
         return None
+    if changed := [name for name, digest in marked_files(folder).items() if not is_unchanged(folder / name, digest)]:
+        raise InputError(
+            f"{folder / changed[0]} is not as the run has written it; remove {folder}, and the same command makes it again."
+        )
     facts = read_note(folder / MARK)
     base_models, languages = facts["card"]
     return dataclasses.replace(

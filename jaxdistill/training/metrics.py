@@ -184,7 +184,8 @@ class Metrics:
     def _open(self, workdir: pathlib.Path, last_step: int) -> None:
         """Opens the files, and drops what they hold of steps after `last_step`."""
         path = workdir / METRICS
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        # A file that a crash of the machine damaged may hold any bytes.
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
         write_atomic(path, "".join(f"{line}\n" for line in lines if _step_of(line) <= last_step))
         self.jsonl = self.files.enter_context(path.open("a", encoding="utf-8"))
         try:  # imported here: it takes half a second, which other commands need not wait for

@@ -147,6 +147,12 @@ class Forward(NamedTuple):
         """Like `loss`, from the outputs of both sides."""
         vectors = vectors._replace(keys=batch.keys, active=batch.active)
         losses, objective_state, metrics = self.objective(params, objective_state, vectors, targets)
+        examples = len(vectors.sentences)
+        if jnp.shape(losses) != (examples,):  # their mean would have another scale, or be that of other examples
+            raise InputError(
+                f"{type(self.objective).__name__} returns losses of shape {jnp.shape(losses)} for {examples} examples; it must return "
+                "one loss per example."
+            )
         return jnp.mean(losses), (objective_state, metrics)
 
 
