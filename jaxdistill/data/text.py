@@ -18,6 +18,7 @@ import logging
 import os
 import re
 import warnings
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -406,9 +407,13 @@ def _opened(path: Path) -> Any:
 
 @lru_cache
 def _is_quoted(path: Path, changed: int) -> bool:
-    """`looks_quoted`, logged once for each state of the file; `changed` only keys the cache."""
+    """`looks_quoted`, logged once for each state of the file; `changed` only keys the cache. Raises `InputError` if a later cell is
+    not quoted properly."""
     is_quoted = looks_quoted(path)
     if is_quoted:
+        problem = f"{path}: the first quotes surround cells, but others do not; write raw:{path} if quotes are text, or quoted:{path}"
+        with foreign_errors(problem), _opened(path) as file:
+            deque(csv.reader(file, delimiter="\t", strict=True), maxlen=0)  # pandas joins rows at such a quote
         log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
     return is_quoted
 
