@@ -61,7 +61,7 @@ from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import source_digest, versions
 from jaxdistill.data.targets import refuse_changes
-from jaxdistill.data.text import content_digest, file_of, files_of, local_files
+from jaxdistill.data.text import content_digest, local_files
 from jaxdistill.evals import geometry, papers, report, suite, transfer
 from jaxdistill.evals.evaluation import EmbeddingCache, Model, Sources
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model, locate
@@ -332,21 +332,21 @@ def _planned(inputs: Mapping[str, Any], mteb_folder: Path | None) -> suite.Suite
     """The sets that the inputs name; prints a line for each that is absent, or raises `InputError` if all are."""
     sources = Sources(
         data=inputs["data"],
-        pairs=str(file_of("pairs", inputs["pairs"])) if inputs["pairs"] else "",
-        entities=tuple(map(str, files_of("entities", inputs["entities"]))),
+        pairs=inputs["pairs"],
+        entities=tuple(inputs["entities"]),
         bitext=tuple(inputs["bitext"]),
         retrieval=tuple(inputs["retrieval"]),
         split=inputs["split"],
         mteb=inputs["mteb"],
         mteb_folder=mteb_folder,
-        text=tuple(files_of("text", inputs["text"])) if inputs["teacher"] else (),
+        text=tuple(inputs["text"]) if inputs["teacher"] else (),
         asymmetric=bool(inputs["index_model"]),
     )
     of_sets = [task for option, task in TASK_OF.items() if inputs[option]]
     plan = suite.planned(inputs["tasks"] or of_sets or ["sts"], sources)
     for missing in plan.absent if plan.sets else ():
         _complain(f"skipped: {missing}")
-    files = {path.resolve() for _, one in plan.sets for path in one.files}
+    files = {path.resolve() for _, one in plan.sets for path in one.paths}
     tested = min(files & {*map(Path.resolve, local_files(inputs["postprocess_text"]))}, default=None)
     refuse([
         (not plan.sets, "".join(plan.absent[:1])),

@@ -148,7 +148,7 @@ def test_only_sets_of_the_hub_are_said_to_come_from_it_and_their_scores_are_not_
     pairs = sts.read_set("sts-b", data)
     monkeypatch.setattr(sts, "pairs_of", lambda *_: pairs)
     found = jaxdistill.evaluate(tiny, tasks="sts-b", data="").results
-    assert found["data"] == "Hugging Face hub" and not cache.exists()
+    assert found["data"] == "Hugging Face hub" and not (cache / "scores").exists()
     assert jaxdistill.evaluate(tiny, data="", pairs=data.parent / "own.tsv.gz").results["data"] == ""
 
 
@@ -167,6 +167,17 @@ def test_an_ensemble_scores_pairs_by_the_mean_cosine_and_has_no_vectors(tiny, da
     assert [line for line in errors if line.startswith("failed")] == [
         f"failed: geometry of {spec}: {spec} is an ensemble: it has no vectors of sentences; score pairs."
     ]
+
+
+def test_quotes_of_a_table_are_read_as_its_prefix_says(tiny, tmp_path):
+    """Also where scores are cached."""
+    sentences = ['"rain"', '"cat"', '"the dog"', "cat", "dog"]
+    rows = [f"{number}\tthe cat sleeps\t{text}" for number, text in enumerate(sentences)]
+    path = write(tmp_path / "own.tsv", ["score\tsentence1\tsentence2", *rows])
+    raw, quoted = (
+        jaxdistill.evaluate(tiny, pairs=f"{prefix}:{path}", entities="").scores[tiny] for prefix in ("raw", "quoted")
+    )
+    assert raw != quoted
 
 
 def test_a_loaded_model_is_scored_as_it_was_loaded(tiny, data):
@@ -262,7 +273,10 @@ def test_what_fails_costs_itself_only(tiny, data, tmp_path, capsys):
     report = json.loads((out / "results.json").read_text())
     (model,) = report["models"]
     assert set(model["failed"]) == {"transfer/mr", "transfer/subj"} and list(report["failed"]) == [str(unknown)]
-    assert "mr.all.tsv.gz: a row has 3 cells instead of 2" in model["failed"]["transfer/mr"]
+    assert (
+        "mr.all.tsv.gz (Error tokenizing data. C error: Expected 2 fields in line 62, saw 3"
+        in model["failed"]["transfer/mr"]
+    )
     assert "label 'positive' is not one of 0, 1" in model["failed"]["transfer/subj"]
     assert {"transfer/cr", "geometry/anisotropy"} <= set(model["scores"]) and (out / "index.html").exists()
     assert len([line for line in errors if line.startswith("failed: ")]) == 3

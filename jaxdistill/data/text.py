@@ -46,7 +46,7 @@ BUILDERS = {".txt": "text", ".tsv": "csv", ".csv": "csv", ".jsonl": "json", ".js
 """Maps suffixes to the builders of `datasets`."""
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 """Suffixes of compressed files."""
-EMPTY = ("corresponds to no data", "at least one example")
+EMPTY = ("corresponds to no data", "at least one example", "No columns to parse")
 """Parts of the errors of `datasets` about files without rows."""
 COLON = re.compile(r":(?![^\[\]]*\])")
 """Separates the parts of a hub's spec; does not match inside a slice of a split, such as `train[:10000]`."""
@@ -157,17 +157,17 @@ def local_files(specs: Sequence[str]) -> list[Path]:
     return [path for spec in specs for path in source_files(spec)]
 
 
-def files_of(option: str, specs: Sequence[str]) -> list[Path]:
-    """The files that the specs of an option name; its errors name the option."""
+def files_of(option: str, specs: Sequence[str]) -> list[str]:
+    """The files that the specs of an option name, each behind its spec's prefix such as `raw:`; errors name the option."""
     with errors_of(option):
-        return local_files(specs)
+        return [f"{prefix(spec)}{path}" for spec in specs for path in source_files(spec)]
 
 
-def file_of(option: str, spec: str) -> Path:
-    """The one file that an option names."""
+def file_of(option: str, spec: str) -> str:
+    """The one file that an option names, behind the spec's prefix."""
     files = files_of(option, [spec])
     if len(files) != 1:
-        names = ", ".join(path.name for path in files)
+        names = ", ".join(map(os.path.basename, files))
         raise InputError(f"{option}={spec} is {len(files)} files ({names:.100}); name one on a disk or in a bucket.")
     return files[0]
 
@@ -312,7 +312,7 @@ def _table(dataset: "Dataset", columns: Mapping[str, str], label: str, *, number
         if not chosen and name == source == TEXT and len(available) == 1:
             chosen = (available[0],)
         if not chosen:
-            how = f"in a training data.columns=(({name!r}, 'COLUMN'),), elsewhere the program's option for a column"
+            how = f"in a training data.columns=(({name!r}, 'COLUMN'),), elsewhere the program's option for a column, or in the file"
             if is_hub(label) and name == TEXT:
                 how = "the last part of the spec"
             names = ", ".join(map(repr, available)) or "none"

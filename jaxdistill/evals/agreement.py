@@ -13,7 +13,7 @@ from jaxtyping import Float, Integer
 
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.core.ops.nearest import nearest_others, overlap
-from jaxdistill.data.text import read
+from jaxdistill.data.text import files_of, read
 from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Sources, TestSet, spearman
 from jaxdistill.models.vectors import similarities, unit_rows, unit_vectors, vectors_of_pairs
 
@@ -111,9 +111,10 @@ def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
-    if not sources.text:
+    files = files_of("text", sources.text)
+    if not files:
         raise MissingSet("needs text=FILE with sentences and teacher=MODEL; give both.")
-    yield TestSet(name="agreement", protocol=PROTOCOL, files=sources.text, uses=("teacher",))
+    yield TestSet(name="agreement", protocol=PROTOCOL, files=tuple(files), uses=("teacher",))
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:

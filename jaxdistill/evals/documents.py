@@ -13,6 +13,8 @@ sentence-transformers/NanoBEIR-en does: its splits are sets. `A+B` runs the quer
 for a set in two languages, this measures retrieval across them.
 """
 
+import csv
+import gzip
 import json
 import logging
 import os
@@ -21,7 +23,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast, get_args
+from typing import IO, Any, NamedTuple, cast, get_args
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -30,6 +32,7 @@ from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer, Split
 from jaxdistill.core.files import foreign_errors, make_folder_atomic
 from jaxdistill.core.ops.nearest import nearest
 from jaxdistill.core.paths import cache_folder
+from jaxdistill.data.text import looks_quoted
 from jaxdistill.evals.evaluation import (
     Evaluation,
     MissingSet,
@@ -37,8 +40,6 @@ from jaxdistill.evals.evaluation import (
     Result,
     Sources,
     TestSet,
-    cells,
-    opened,
     refuse_same_vectors,
 )
 from jaxdistill.models.vectors import finite_vectors, unit_or_zero_vectors
@@ -192,7 +193,7 @@ def read_set(files: SetFiles) -> RetrievalSet:
     corpus = _records(files.corpus, ["title", "text"])
     judged: dict[str, dict[str, int]] = {}
     with foreign_errors(f"{files.qrels}: a judgement is query, document and a whole number, separated by tabs"):
-        rows = cells(files.qrels)
+        rows = _cells(files.qrels)
         for query, document, grade in rows if rows and re.fullmatch(r"-?\d+(\.0*)?", rows[0][-1]) else rows[1:]:
             relevance = int(re.sub(r"\.0*$", "", grade))
             if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
@@ -217,6 +218,20 @@ def read_set(files: SetFiles) -> RetrievalSet:
     )
 
 
+def _opened(path: Path) -> IO[str]:
+    """Opens a text in UTF-8, plain or `.gz`."""
+    return (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="\n")
+
+
+def _cells(path: Path) -> list[list[str]]:
+    """All rows of a `.tsv`, which may have a header, without outer white space and blank rows; its cells may be quoted."""
+    with foreign_errors(f"{path} is not a table in UTF-8"), _opened(path) as file:
+        is_quoted = looks_quoted(path)
+        rows = csv.reader(file, delimiter="\t", strict=True) if is_quoted else (line.split("\t") for line in file)
+        stripped = ([cell.strip() for cell in row] for row in rows)
+        return [row for row in stripped if any(row)]
+
+
 def _records(paths: Sequence[Path], fields: list[str]) -> dict[str, list[str]]:
     """Maps the id of each record to its fields, without outer white space; a missing title is empty."""
     records: dict[str, list[str]] = {}
@@ -238,9 +253,9 @@ def _rows(path: Path, fields: list[str]) -> Iterable[Mapping[str, Any]]:
 
         return (row for batch in parquet.ParquetFile(path).iter_batches() for row in batch.to_pylist())
     if ".tsv" not in path.suffixes:
-        with opened(path) as file:
+        with _opened(path) as file:
             return [json.loads(line) for line in file if line.strip()]
-    rows, names = cells(path), ["id", *fields]
+    rows, names = _cells(path), ["id", *fields]
     if rows and {*fields} <= {*(header := [name.lower() for name in rows[0]])}:  # in any order
         names, rows = header, rows[1:]
     return (dict(zip(names, row, strict=True)) for row in rows)

@@ -1,7 +1,6 @@
 """Scores the similarities of sentence pairs: their correlation with grades, and how well they separate two classes.
 
-A file of graded pairs is a table with the columns `score`, `sentence1`, `sentence2`. With a header line the columns may have any
-order, and other columns are ignored; without one the file has exactly these three. The scale of the scores does not matter: only
+A file of graded pairs is a table with the columns `score`, `sentence1`, `sentence2`. The scale of the scores does not matter: only
 their order is used.
 
 Without such a file, the sets are QQP, QNLI and MRPC by the protocol of Trans-Encoder (Liu et al., ICLR 2022,
@@ -23,6 +22,7 @@ from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.core.files import foreign_errors
+from jaxdistill.data.text import MissingColumn, file_of
 from jaxdistill.evals.evaluation import (
     Evaluation,
     MissingSet,
@@ -98,20 +98,28 @@ def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> d
     return {"name": pairs.name, "gold": pairs.scores.tolist(), "similarities": rounded}
 
 
-def read_pairs(path: str | Path) -> GradedPairs:
+def read_pairs(file: str | Path) -> GradedPairs:
     """Reads a file of graded pairs; raises `InputError` for a bad row."""
-    table = read_table(path, COLUMNS, needs_header=False)
-    with foreign_errors(f"{path}: each row needs a score and two sentences"):
-        scores = np.array(list(map(float, table["score"])))
-    first, second = table["sentence1"], table["sentence2"]
-    return GradedPairs(name=Path(path).name, first=first, second=second, scores=scores, subsets=table.get("subset", ()))
+    try:
+        rows = read_table(file, (*COLUMNS, "subset"))
+    except MissingColumn:
+        rows = read_table(file, COLUMNS)
+    with foreign_errors(f"{file}: each row needs a score and two sentences"):
+        scores = np.array([float(row[0]) for row in rows])
+    return GradedPairs(
+        name=Path(file).name,
+        first=tuple(row[1] for row in rows),
+        second=tuple(row[2] for row in rows),
+        scores=scores,
+        subsets=tuple(row[3] for row in rows if len(row) > len(COLUMNS)),
+    )
 
 
-def binary_pairs(path: Path, rows: slice) -> GradedPairs:
+def binary_pairs(file: str | Path, rows: slice) -> GradedPairs:
     """The rows `rows` of a file with the columns `label`, `sentence1` and `sentence2`; the labels, 0 and 1, become scores."""
-    labels, texts = labelled(path, ("sentence1", "sentence2"), ("0", "1"))
+    labels, texts = labelled(file, ("sentence1", "sentence2"), ("0", "1"))
     first, second = (tuple(row[side] for row in texts[rows]) for side in (0, 1))
-    return GradedPairs(name=path.name, first=first, second=second, scores=labels[rows].astype(np.float64))
+    return GradedPairs(name=Path(file).name, first=first, second=second, scores=labels[rows].astype(np.float64))
 
 
 def dev_pairs(folder: str | Path, metric: str) -> GradedPairs:
@@ -123,7 +131,7 @@ def dev_pairs(folder: str | Path, metric: str) -> GradedPairs:
 def _sets(sources: Sources) -> Iterator[TestSet]:
     if sources.pairs:
         protocol = "Spearman of cosine similarity and score; AUC where all scores are 0 or 1"
-        yield TestSet(name="pairs", protocol=protocol, files=(Path(sources.pairs),))
+        yield TestSet(name="pairs", protocol=protocol, files=(file_of("pairs", sources.pairs),))
         return
     if not sources.data:
         raise MissingSet("needs pairs=FILE with score, sentence1, sentence2, or data=FOLDER.")

@@ -69,19 +69,19 @@ def translation_recalls(name: str, pairs: Sequence[tuple[str, str]], embed: Embe
 
 def _bitext_sets(sources: Sources) -> Iterator[TestSet]:
     specs = [f"{spec}/*-*.[ct]sv*" if Path(spec).is_dir() else spec for spec in sources.bitext]
-    paths = files_of("bitext", specs) or [sources.part("multilingual") / f"{name}.test.tsv.gz" for name in PUBLISHED]
+    files = files_of("bitext", specs) or [sources.part("multilingual") / f"{name}.test.tsv.gz" for name in PUBLISHED]
     protocol = "recall at 1 of the nearest neighbour by cosine similarity (LASER's Tatoeba test)"
-    for path in paths:
-        match = FILE_NAME.fullmatch(path.name)
+    for file in files:
+        match = FILE_NAME.fullmatch(Path(file).name)
         if not match:
-            raise InputError(f"bitext={path} must be called NAME.en-de.tsv or .csv by its two languages.")
-        yield TestSet(name=f"bitext/{match[1]}", protocol=protocol, files=(path,), content=match[1])
+            raise InputError(f"bitext={file} must be called NAME.en-de.tsv or .csv by its two languages.")
+        yield TestSet(name=f"bitext/{match[1]}", protocol=protocol, files=(file,), content=match[1])
 
 
 def _run_bitext(model: Model, test_set: TestSet) -> Mapping[str, float]:
-    first, second = test_set.content.rpartition(".")[2].lower().split("-")
-    table = read_table(test_set.file, (first, second))
-    return translation_recalls(test_set.content, list(zip(table[first], table[second], strict=True)), model.embed)
+    languages = test_set.content.rpartition(".")[2].split("-")
+    pairs = [(first, second) for first, second in read_table(test_set.file, languages)]
+    return translation_recalls(test_set.content, pairs, model.embed)
 
 
 BITEXT = Evaluation(
@@ -122,29 +122,29 @@ def mean_recall(catalogues: Sequence[EntitySet], embed: Embed | Scorer) -> Mappi
     return {METRIC: float(np.mean(shares))}
 
 
-def read_entities(path: str | Path) -> EntitySet:
+def read_entities(file: str | Path) -> EntitySet:
     """Reads a file of `query`, `entity`, `label`; raises `InputError` for a bad row."""
-    labels, pairs = labelled(path, ("query", "entity"), ("0", "1"))
+    labels, pairs = labelled(file, ("query", "entity"), ("0", "1"))
     answers: dict[str, set[str]] = {}
     for (query, entity), label in zip(pairs, labels, strict=True):
         if label == 1:
             answers.setdefault(query, set()).add(entity)
     if not answers:
-        raise InputError(f"{path}: no row has the label 1; a query needs an entity that it refers to.")
-    return EntitySet(_language(Path(path)), list(dict.fromkeys(entity for _, entity in pairs)), answers)
+        raise InputError(f"{file}: no row has the label 1; a query needs an entity that it refers to.")
+    return EntitySet(_language(file), list(dict.fromkeys(entity for _, entity in pairs)), answers)
 
 
-def _language(path: Path) -> str:
+def _language(file: str | Path) -> str:
     """The last part of the name before the suffix."""
-    return Path(path.name.removesuffix(".gz")).stem.rpartition(".")[2]
+    return Path(Path(file).name.removesuffix(".gz")).stem.rpartition(".")[2]
 
 
 def _entity_sets(sources: Sources) -> Iterator[TestSet]:
     if not sources.entities and "entities" in sources.tasks:
         raise MissingSet("needs entities=FILE with query, entity, label.")
     protocol = "recall at 1, 5, 10 among all entities of the file (SimTDE, Table 3)"
-    for path in map(Path, sources.entities):
-        yield TestSet(name=f"entity/{_language(path)}", protocol=protocol, files=(path,))
+    for file in files_of("entities", sources.entities):
+        yield TestSet(name=f"entity/{_language(file)}", protocol=protocol, files=(file,))
 
 
 ENTITIES = Evaluation(

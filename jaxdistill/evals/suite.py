@@ -34,7 +34,7 @@ EVALUATIONS = (
 """The package's evaluations, in the order in which they run and are printed."""
 DRAWN = (*sts.DRAWN, "pairs")
 """Sets whose graded pairs a report may plot; it plots the first one that was measured."""
-SCORING = ("core/ops", "encoders", "evals", "models/inference.py", "models/vectors.py")
+SCORING = ("core/ops", "data/text.py", "encoders", "evals", "models/inference.py", "models/vectors.py")
 """The code that determines scores; cache entries by another state of this code are ignored."""
 
 
@@ -70,7 +70,7 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
             continue
         try:
             for one in evaluation.sets(sources):
-                if missing := [path for path in one.files if not path.is_file()]:
+                if missing := [path for path in one.paths if not path.is_file()]:
                     more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
                     absent.append(f"{one.name}: {missing[0]} is not there{more}.")
                 elif one.name in sets:
