@@ -144,12 +144,12 @@ def test_truncated_vectors_have_a_row_for_each_width(tiny, tmp_path):
         jaxdistill.evaluate(f"{tiny}+{tiny}", **options)
 
 
-def test_only_sets_of_the_hub_are_said_to_come_from_it_and_their_scores_are_not_cached(tiny, data, cache, monkeypatch):
+def test_sets_of_the_hub_are_said_to_come_from_it_and_their_scores_are_not_cached(tiny, data, cache, monkeypatch):
     pairs = sts.read_set("sts-b", data)
     monkeypatch.setattr(sts, "pairs_of", lambda *_: pairs)
     found = jaxdistill.evaluate(tiny, tasks="sts-b", data="").results
-    assert found["data"] == "Hugging Face hub" and not (cache / "scores").exists()
-    assert jaxdistill.evaluate(tiny, data="", pairs=data.parent / "own.tsv.gz").results["data"] == ""
+    assert "mteb/stsbenchmark-sts on the Hugging Face hub" in found["protocol"]["sts-b"]
+    assert not (cache / "scores").exists()
 
 
 def test_an_ensemble_scores_pairs_by_the_mean_cosine_and_has_no_vectors(tiny, data, tmp_path, capsys):
@@ -231,7 +231,7 @@ def test_whitened_vectors_are_scored_and_not_mistaken_for_others(tiny, data, tmp
         for each in (embed, lambda texts: transform(embed(texts)))
     )
     assert plain != pytest.approx(whitened)
-    options = {"postprocess": "whiten", "postprocess_text": tmp_path / "text.txt"}
+    options = {"whiten": tmp_path / "text.txt"}
     for more, score in (({}, plain), (options, whitened), ({}, plain)):
         found = jaxdistill.evaluate(tiny, tasks="sts-b-dev", data=data, **more)
         assert found.scores[tiny]["sts-b-dev"] == pytest.approx(score)
@@ -245,12 +245,10 @@ def test_whitened_vectors_are_scored_and_not_mistaken_for_others(tiny, data, tmp
         (["--tasks=bitext", "--data=absent"], "absent/multilingual/multi30k2016.en-de.test.tsv.gz is not there"),
         (["--tasks=entities"], "needs entities=FILE with query, entity, label"),
         (["--tasks=documents", "--data="], "needs sets in BEIR's format: retrieval=FOLDER"),
-        (["--postprocess=whiten"], "is fitted on postprocess_text=FILE; give both"),
-        (["--postprocess_text=x.txt"], "is fitted on postprocess_text=FILE; give both"),
-        (["--postprocess=whiten", "--postprocess_text=x.txt", "--index_model=absent"], "so it excludes index_model"),
-        (["--postprocess=whiten", "--postprocess_text=x.txt", "--dims=4"], "so it excludes postprocess"),
+        (["--whiten=x.txt", "--index_model=absent"], "so it excludes index_model"),
+        (["--whiten=x.txt", "--dims=4"], "so it excludes whiten"),
         (
-            ["--tasks=sts-b-dev", "--data=DATA", "--postprocess=whiten", "--postprocess_text=DATA/sts/stsb.dev.tsv.gz"],
+            ["--tasks=sts-b-dev", "--data=DATA", "--whiten=DATA/sts/stsb.dev.tsv.gz"],
             "is a test set of this evaluation",
         ),
     ],

@@ -121,7 +121,7 @@ def whitening(vectors: Float[np.ndarray, "n e"]) -> Callable[[Float[np.ndarray, 
     """
     if len(vectors) <= (width := vectors.shape[1]):
         raise InputError(
-            f"postprocess=whiten needs more than {width} distinct sentences, the width of the vectors; it has {len(vectors)}."
+            f"whiten needs a text with more than {width} distinct sentences, the width of the vectors; it has {len(vectors)}."
         )
     mean, kernel = principal_axes(vectors, power=1.0)
     return lambda others: ((others - mean) @ kernel).astype(np.float32)

@@ -185,18 +185,25 @@ def entries_of(content: Mapping[str, Any], scored_pairs: Mapping[str, Any] | Non
     return entries + [Entry(name=row["label"], scores=row["scores"], is_cited=True) for row in content["papers"]]
 
 
+def failures(content: Mapping[str, Any]) -> dict[str, str]:
+    """Maps the models and evaluations that failed to the reasons, from the content of an evaluation's results file."""
+    failed = {f"model {name}": reason for name, reason in content["failed"].items()}
+    for row in content["models"]:
+        failed |= {f"{name} of {row['model']}": reason for name, reason in row["failed"].items()}
+    return failed
+
+
 def write_evaluation(content: Mapping[str, Any], scored_pairs: Mapping[str, Any], path: Path) -> None:
     """Writes the report of an evaluation; arguments as of `entries_of`."""
-    failed, inputs = dict(content["failed"]), content["inputs"]
-    for row in content["models"]:
-        failed |= {f"{name} of {row['model']}": why for name, why in row["failed"].items()}
-    set_inputs = {name: value for name, value in inputs.items() if value}
-    settings = {name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in set_inputs.items()}
-    settings |= {"data": content["data"], "Missing sets": " ".join(content["absent"])}
+    inputs = content["inputs"]
+    settings = {
+        name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in inputs.items() if value
+    }
+    settings["Missing sets"] = " ".join(content["absent"])
     settings |= {row["label"]: row["tables"] for row in content["papers"]}
     settings["Versions"] = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
     teacher = short_names([row["model"] for row in content["models"]]).get(inputs["teacher"], "")
-    sections = {"Failed": failed, "What was evaluated": settings, "How it was measured": content["protocol"]}
+    sections = {"Failed": failures(content), "What was evaluated": settings, "How it was measured": content["protocol"]}
     entries = entries_of(content, scored_pairs)
     write_page(path, entries, title="Evaluation of sentence encoders", teacher=teacher, sections=sections)
 

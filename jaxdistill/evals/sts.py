@@ -147,8 +147,11 @@ def read_set(name: str, folder: str | Path | None) -> GradedPairs:
 
 def set_on(set_name: str, name: str, protocol: str, sources: Sources, *, is_repeatable: bool = True) -> TestSet:
     """A test set `name` on the pairs of an STS set in the data folder or on the hub; `pairs_of` reads them."""
-    files = (part_of(sources.data, "sts") / SETS[set_name].file,) if sources.data else ()
-    is_repeatable = is_repeatable and bool(files)  # the hub's may change
+    source = SETS[set_name]
+    files = (part_of(sources.data, "sts") / source.file,) if sources.data else ()
+    if not files:
+        protocol = f"{protocol}; pairs of {source.hub} on the Hugging Face hub"
+        is_repeatable = False  # the hub's copy may change
     return TestSet(name=name, protocol=protocol, files=files, content=set_name, is_repeatable=is_repeatable)
 
 
