@@ -186,7 +186,6 @@ class EvaluationFailed(InputError):
         name, reason = next(iter(failures.items()))
         more = f" ({len(failures) - 1} more failed)" if len(failures) > 1 else ""
         super().__init__(f"{name} failed: {reason}{more} The other scores are in this error's `result`.")
-        self.count = len(failures)
         self.result = result
 
 
@@ -294,8 +293,8 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
                 earlier = earlier["inputs"] | earlier["files"]
             refuse_changes(file, earlier, inputs | digests)
 
-    used = {name for _, test_set in plan.sets for name in test_set.uses}
-    references = {name: load(inputs[name], is_index=name == "index_model") for name in used}
+    names = {name for _, test_set in plan.sets for name in test_set.references}
+    references = {name: load(inputs[name], is_index=name == "index_model") for name in names}
     rows, scored_pairs, failed = _scored_models(plan, inputs, references, load)
     measured = dict.fromkeys(name for row in rows for name in row["scores"])
     index = references.get("index_model")
@@ -452,7 +451,7 @@ def _scored(
     results, failed = {}, {}
     for evaluation, test_set in plan.sets:
         try:
-            digests = [candidate.digest, *(references[name].digest for name in test_set.uses)]
+            digests = [candidate.digest, *(references[name].digest for name in test_set.references)]
             results[test_set.name] = suite.measured(evaluation, test_set, model, digests, cache_folder())
         except InputError as error:
             failed[test_set.name] = str(error)
@@ -483,18 +482,17 @@ def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.evaluate`."""
     options, _ = parse(evaluate, arguments)
     with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}):
-        failed = 0
         try:
             result = evaluate(**options)
         except EvaluationFailed as error:
-            result, failed = error.result, error.count
+            result = error.result
         if processes.is_first():
             print(report.as_text(report.score_table(report.entries_of(result.results)), width=200))
         if result.results_file:
             print(f"written to {result.report or result.results_file}")
         processes.wait("reported")
-        if failed:
-            raise InputError(f"{failed} of the evaluations or models failed; the lines above say why.")
+        if failures := report.failures(result.results):
+            raise InputError(f"{len(failures)} of the evaluations or models failed; the lines above say why.")
 
 
 make_callable(__name__, evaluate)

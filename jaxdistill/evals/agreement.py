@@ -114,7 +114,7 @@ def _sets(sources: Sources) -> Iterable[TestSet]:
     files = files_of("text", sources.text)
     if not files:
         raise MissingSet("needs text=FILE with sentences and teacher=MODEL; give both.")
-    yield TestSet(name="agreement", protocol=PROTOCOL, files=tuple(files), uses=("teacher",))
+    yield TestSet(name="agreement", protocol=PROTOCOL, files=tuple(files), references=("teacher",))
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:

@@ -119,19 +119,19 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
     """
     names = _names(spec)
     folders = [Path(name) if Path(name).is_dir() else _fetched(name) for name in names]
-    of_queries, of_corpus = folders[0], folders[-1]
-    beside = of_queries.resolve().with_name(f"{of_queries.resolve().name}-qrels")
-    if not any(of_queries.glob("qrels*")) and not Path(names[0]).is_dir():
-        beside = _fetched(f"{names[0]}-qrels")
+    query_folder, corpus_folder = folders[0], folders[-1]
+    qrels_folder = query_folder.resolve().with_name(f"{query_folder.resolve().name}-qrels")
+    if not any(query_folder.glob("qrels*")) and not Path(names[0]).is_dir():
+        qrels_folder = _fetched(f"{names[0]}-qrels")
     qrels: dict[Split, Path] = {}
-    for other in SPLITS:
-        paths = [of_queries / f"qrels/{other}.tsv", beside / f"{other}.tsv"]
-        if other == "test":
-            paths.append(of_queries / "qrels.tsv")
-        if path := next(filter(Path.is_file, (Path(f"{path}{end}") for path in paths for end in ("", ".gz"))), None):
-            qrels[other] = path
-    corpus = next(filter(None, (sorted(of_corpus.glob(pattern)) for pattern in CORPUS)), [])
-    queries = next(filter(None, (sorted(of_queries.glob(pattern)) for pattern in QUERIES)), [])
+    for name in SPLITS:
+        paths = [query_folder / f"qrels/{name}.tsv", qrels_folder / f"{name}.tsv"]
+        if name == "test":
+            paths.append(query_folder / "qrels.tsv")
+        existing = [path for plain in paths for path in (plain, Path(f"{plain}.gz")) if path.is_file()]
+        if existing:
+            qrels[name] = existing[0]
+    corpus, queries = _part(corpus_folder, CORPUS), _part(query_folder, QUERIES)
     if not corpus or not queries or split not in qrels:
         advice = f", or give {option}={next(iter(qrels))}" if qrels else ""
         raise InputError(
@@ -141,10 +141,21 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
     return SetFiles(set_name(spec), corpus, queries, qrels[split], split)
 
 
+def _part(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    """The files of the first pattern that matches any in the folder; empty if none does."""
+    for pattern in patterns:
+        if files := sorted(folder.glob(pattern)):
+            return files
+    return []
+
+
 def set_name(spec: str) -> str:
     """The name of a set: of its folder or on the hub; `A+B` joins two names."""
-    names = {part: os.path.basename(os.path.abspath(part)) for part in _names(spec)}
-    return "+".join(name if Path(part).is_dir() else name.rpartition(":")[2] for part, name in names.items())
+    names = []
+    for part in _names(spec):
+        name = os.path.basename(os.path.abspath(part))
+        names.append(name if Path(part).is_dir() else name.rpartition(":")[2])
+    return "+".join(names)
 
 
 def _names(spec: str) -> list[str]:
@@ -194,7 +205,8 @@ def read_set(files: SetFiles) -> RetrievalSet:
     judged: dict[str, dict[str, int]] = {}
     with foreign_errors(f"{files.qrels}: a judgement is query, document and a whole number, separated by tabs"):
         rows = _cells(files.qrels)
-        for query, document, grade in rows if rows and re.fullmatch(r"-?\d+(\.0*)?", rows[0][-1]) else rows[1:]:
+        has_header = rows and not re.fullmatch(r"-?\d+(\.0*)?", rows[0][-1])
+        for query, document, grade in rows[1:] if has_header else rows:
             relevance = int(re.sub(r"\.0*$", "", grade))
             if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
                 raise InputError(f"{files.qrels} has two grades of {document:.60} for the query {query:.60}; keep one.")
@@ -255,10 +267,11 @@ def _rows(path: Path, fields: list[str]) -> Iterable[Mapping[str, Any]]:
     if ".tsv" not in path.suffixes:
         with _opened(path) as file:
             return [json.loads(line) for line in file if line.strip()]
-    rows, names = _cells(path), ["id", *fields]
-    if rows and {*fields} <= {*(header := [name.lower() for name in rows[0]])}:  # in any order
-        names, rows = header, rows[1:]
-    return (dict(zip(names, row, strict=True)) for row in rows)
+    rows = _cells(path)
+    header = [name.lower() for name in rows[0]] if rows else []
+    if {*fields} <= {*header}:  # in any order
+        return (dict(zip(header, row, strict=True)) for row in rows[1:])
+    return (dict(zip(("id", *fields), row, strict=True)) for row in rows)
 
 
 def ranked_by_vectors(
@@ -332,9 +345,9 @@ def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: s
         return {}
     query, document = (partial(cast(RoleEmbed, embed), role=role) for role in ("query", "document"))
     scores = []
-    for one in sets:
-        ranking = ranked_by_vectors(query, document, one, similarity=similarity)
-        scores.append(scored(ranking, one)[f"documents/{one.name} {NDCG}"])
+    for test_set in sets:
+        ranking = ranked_by_vectors(query, document, test_set, similarity=similarity)
+        scores.append(scored(ranking, test_set)[f"documents/{test_set.name} {NDCG}"])
     return {METRICS[sets[0].split]: float(np.mean(scores))}
 
 
@@ -354,18 +367,22 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
         except InputError as error:  # raised when it is scored, so that the others still are
             content = error
         for prefix in prefixes:
-            files, uses = getattr(content, "paths", ()), ("index_model",) if prefix else ()
-            protocol = f"{PROTOCOL}; judgements of the split {sources.split}"
-            yield TestSet(name=f"{prefix}documents/{name}", protocol=protocol, files=files, content=content, uses=uses)
+            yield TestSet(
+                name=f"{prefix}documents/{name}",
+                protocol=f"{PROTOCOL}; judgements of the split {sources.split}",
+                files=content.paths if isinstance(content, SetFiles) else (),
+                content=content,
+                references=("index_model",) if prefix else (),
+            )
 
 
 def _run(model: Model, test_set: TestSet) -> Result:
-    """Scores the model, and if the set uses the index model, in its index; raises the error with which the set was not found."""
+    """Scores the model on its own index, or on that of the index model; raises the error with which the set was not found."""
     if isinstance(test_set.content, InputError):
         raise test_set.content
     retrieval_set = read_set(test_set.content)
     prefix, document, similarity = "", model.document, model.similarity
-    if "index_model" in test_set.uses:
+    if "index_model" in test_set.references:
         prefix, document, similarity = ASYMMETRIC, model.index, model.index_similarity
     assert model.query is not None and document is not None
     ranking = ranked_by_vectors(model.query, document, retrieval_set, similarity=similarity)
@@ -379,8 +396,9 @@ def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
     """The mean nDCG@10 over sets if there are several, without sets `A+B`, which measure retrieval across languages."""
     averages = {}
     for prefix in ("", ASYMMETRIC):
-        names = [name for name in measured if name.startswith(f"{prefix}documents/") and name.endswith(NDCG)]
-        if len(names := [name for name in names if "+" not in name]) > 1:
+        begin = f"{prefix}documents/"
+        names = [name for name in measured if name.startswith(begin) and name.endswith(NDCG) and "+" not in name]
+        if len(names) > 1:
             averages[f"{prefix}{AVERAGE}"] = float(np.mean([measured[name] for name in names]))
     return averages
 

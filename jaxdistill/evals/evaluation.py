@@ -77,7 +77,7 @@ class Sources:
         """A subfolder of the data folder; raises `MissingSet` without a data folder."""
         if not self.data:
             raise MissingSet(f"needs data=FOLDER with {part}/, or JAXDISTILL_DATA")
-        return part_of(self.data, part)
+        return Path(self.data) / part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class TestSet:
     """All files that it reads, a table perhaps behind `raw:` or `quoted:`; empty if it comes from the hub."""
     content: Any = None
     """What else `Evaluation.run` needs to know of it."""
-    uses: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
     """Other models on which the result depends: `index_model`, `teacher`."""
     is_repeatable: bool = True
     """Whether the same model always gets the same result, so that it can be cached."""
@@ -139,7 +139,7 @@ class Evaluation:
     """Reads a set and scores a model."""
     averages: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda scores: {}
     """Averages of its scores, if all scores that they need were measured."""
-    is_plain: bool = False
+    has_units: bool = False
     """Whether its scores have units of their own, and are not shown × 100."""
     headings: Mapping[str, str] = field(default_factory=dict)
     """Rows of a report's first table: maps scores to headings, the most informative first. If none was measured, all of its
@@ -173,12 +173,6 @@ class EmbeddingCache:
             self._vectors.update(zip(new, np.asarray(self._embed(new)), strict=True))
         vectors = [self._vectors[sentence] for sentence in sentences]
         return np.stack(vectors) if vectors else np.asarray(self._embed([]))
-
-
-def part_of(folder: str | Path, part: str) -> Path:
-    """`folder/part` of a data folder, or `folder` itself if it has no such subfolder but `.gz` files."""
-    inside = Path(folder) / part
-    return Path(folder) if not inside.is_dir() and any(Path(folder).glob("*.gz")) else inside
 
 
 def read_table(file: str | Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
@@ -230,11 +224,12 @@ def area_under_roc(labels: Real[np.ndarray, " n"], scores: Float[np.ndarray, " n
     return float(test.statistic / (len(positives) * len(negatives)))
 
 
-def refuse_collapsed(similarities: Real[np.ndarray, " n"], begin: str) -> None:
-    """Raises `InputError` if all similarities are the same; `begin` is the start of the message."""
+def refuse_collapsed(similarities: Real[np.ndarray, " n"], finding: str) -> None:
+    """Raises `InputError` if all similarities are the same; `finding` begins the message, such as `the model finds all pairs`."""
     if np.ptp(similarities) <= CONSTANT * np.abs(similarities).max():
-        what = f"equally similar ({similarities[0]:.4g}): it has collapsed to one vector or one score for everything"
-        raise InputError(f"{begin} {what}.")
+        raise InputError(
+            f"{finding} equally similar ({similarities[0]:.4g}): it has collapsed to one vector or one score for everything."
+        )
 
 
 def refuse_same_vectors(vectors: Float[np.ndarray, "n e"], texts: Sequence[str], what: str) -> None:

@@ -60,8 +60,8 @@ def measures(pairs: GradedPairs, embed: Embed) -> Mapping[str, float]:
     second = np.stack([vectors[text] for text in pairs.second])
     same = pairs.scores > SAME_MEANING
     between = pairwise_cosines(np.stack(list(vectors.values())))
-    both = zip(pairs.first, pairs.second, strict=True)
-    edits = np.array([edit_distance(one.split(), other.split()) for one, other in both])
+    words = [(one.split(), other.split()) for one, other in zip(pairs.first, pairs.second, strict=True)]
+    edits = np.array([edit_distance(one, other) for one, other in words])
     similarities = np.einsum("ne,ne->n", first, second)
     return {
         "geometry/alignment": alignment(first[same], second[same], power=2),
@@ -105,9 +105,9 @@ def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
 EVALUATION = Evaluation(
     task="geometry",
     scores=("geometry",),
-    sets=lambda sources: [sts.set_on("sts-b-dev", "geometry", PROTOCOL, sources)],
+    sets=lambda sources: [sts.test_set_of("sts-b-dev", "geometry", PROTOCOL, sources)],
     run=lambda model, test_set: measures(sts.pairs_of(test_set), model.embed),
-    is_plain=True,
+    has_units=True,
 )
 
 
@@ -160,7 +160,7 @@ SPEED_PROTOCOL = (
 SPEED = Evaluation(
     task="speed",
     scores=("speed",),
-    sets=lambda sources: [sts.set_on("sts-b", "speed", SPEED_PROTOCOL, sources, is_repeatable=False)],
+    sets=lambda sources: [sts.test_set_of("sts-b", "speed", SPEED_PROTOCOL, sources, is_repeatable=False)],
     run=_run_speed,
-    is_plain=True,
+    has_units=True,
 )

@@ -33,7 +33,6 @@ from jaxdistill.evals.evaluation import (
     area_under_roc,
     average_of,
     labelled,
-    part_of,
     read_table,
     refuse_collapsed,
     spearman,
@@ -44,17 +43,17 @@ COLUMNS = ("score", "sentence1", "sentence2")
 METRIC = "pairs/spearman"
 AUC_METRIC = "pairs/auc"
 """Metric of pairs with the scores 0 and 1."""
-TEST: Mapping[str, tuple[str, str, slice]] = {
-    "qqp": ("pairs", "qqp.sample.tsv.gz", slice(0, None)),
-    "qnli": ("pairs", "qnli.dev.tsv.gz", slice(1000, None)),
-    "mrpc": ("transfer", "mrpc.test.tsv.gz", slice(0, None)),
+TEST: Mapping[str, tuple[str, slice]] = {
+    "qqp": ("pairs/qqp.sample.tsv.gz", slice(0, None)),
+    "qnli": ("pairs/qnli.dev.tsv.gz", slice(1000, None)),
+    "mrpc": ("transfer/mrpc.test.tsv.gz", slice(0, None)),
 }
-"""Maps sets of two classes to their folder, file and rows."""
-DEV: Mapping[str, tuple[str, str, slice]] = {
-    "qnli-dev/auc": ("pairs", "qnli.dev.tsv.gz", slice(1000)),
-    "mrpc-dev/auc": ("transfer", "mrpc.train.tsv.gz", slice(408)),
+"""Maps sets of two classes to their file in a data folder, and their rows."""
+DEV: Mapping[str, tuple[str, slice]] = {
+    "qnli-dev/auc": ("pairs/qnli.dev.tsv.gz", slice(1000)),
+    "mrpc-dev/auc": ("transfer/mrpc.train.tsv.gz", slice(408)),
 }
-"""The same for sets that choose models, by metric."""
+"""Maps metrics of sets that choose models to the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +123,8 @@ def binary_pairs(file: str | Path, rows: slice) -> GradedPairs:
 
 def dev_pairs(folder: str | Path, metric: str) -> GradedPairs:
     """The pairs for choosing models by a metric of `DEV`, from a data folder."""
-    part, file, rows = DEV[metric]
-    return binary_pairs(part_of(folder, part) / file, rows)
+    file, rows = DEV[metric]
+    return binary_pairs(Path(folder) / file, rows)
 
 
 def _sets(sources: Sources) -> Iterator[TestSet]:
@@ -135,10 +134,10 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
         return
     if not sources.data:
         raise MissingSet("needs pairs=FILE with score, sentence1, sentence2, or data=FOLDER.")
-    for name, (part, file, rows) in TEST.items():
+    for name, (file, rows) in TEST.items():
         skipped = f"; all but the first {rows.start:,} pairs, which are dev" if rows.start else ""
         protocol = f"area under the ROC curve of cosine similarity (Trans-Encoder){skipped}"
-        yield TestSet(name=f"auc/{name}", protocol=protocol, files=(sources.part(part) / file,), content=rows)
+        yield TestSet(name=f"auc/{name}", protocol=protocol, files=(Path(sources.data) / file,), content=rows)
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float] | Result:
@@ -149,8 +148,8 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float] | Result:
     scores = {"pairs": spearman(pairs.scores, predicted, what=pairs.name)}
     if is_binary(pairs):
         scores[AUC_METRIC] = area_under_roc(pairs.scores, predicted)
-    drawn = scored_pairs(pairs, predicted)
-    return Result(scores, drawn, details={"pairs": drawn["similarities"]})
+    to_plot = scored_pairs(pairs, predicted)
+    return Result(scores, to_plot, details={"pairs": to_plot["similarities"]})
 
 
 EVALUATION = Evaluation(

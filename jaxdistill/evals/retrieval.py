@@ -41,6 +41,7 @@ PUBLISHED = (
 )
 """Sets of translations in the data folder."""
 FILE_NAME = re.compile(r"((?:.*\.)?(\w+)-(?!\2\.)\w+)(?:\.(?:test|dev))?\.[ct]sv(?:\.gz)?")
+"""Name of a file of translations; the first group is the name of the set, which ends in two different languages."""
 RANKS = (1, 5, 10)
 METRIC = "entities/recall@1"
 """The mean over languages of the recall of entities, which can choose the best checkpoint."""
@@ -55,15 +56,19 @@ def score_names(name: str) -> tuple[str, str]:
 
 def translation_recalls(name: str, pairs: Sequence[tuple[str, str]], embed: Embed) -> Mapping[str, float]:
     """`tatoeba.en-de/en-de recall@1` and `tatoeba.en-de/de-en recall@1`, in [0, 1]; equal translations are one candidate."""
-    sentences = list(dict.fromkeys([*(one for one, _ in pairs), *(other for _, other in pairs)]))
+    first, second = zip(*pairs, strict=True)
+    sentences = list(dict.fromkeys([*first, *second]))
     vectors = dict(zip(sentences, unit_vectors(embed, sentences), strict=True))
     scores = {}
-    for score, both in zip(score_names(name), (pairs, [(other, one) for one, other in pairs]), strict=True):
-        candidates = list(dict.fromkeys(translation for _, translation in both))
+    for score, queries, translations in zip(score_names(name), (first, second), (second, first), strict=True):
+        candidates = list(dict.fromkeys(translations))
         index = np.stack([vectors[text] for text in candidates])
         refuse_same_vectors(index, candidates, "sentences")
-        _, found = nearest(np.stack([vectors[query] for query, _ in both]), [index], count=1)
-        scores[score] = float(np.mean([candidates[row] == text for (row,), (_, text) in zip(found, both, strict=True)]))
+        _, rows = nearest(np.stack([vectors[query] for query in queries]), [index], count=1)
+        found = [candidates[row] for (row,) in rows]
+        scores[score] = float(
+            np.mean([text == translation for text, translation in zip(found, translations, strict=True)])
+        )
     return scores
 
 
@@ -112,8 +117,8 @@ def entity_recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
     _, found = nearest(queries, [catalogue], count=RANKS[-1])
     answers = entities.answers.values()
     hits = [[entities.entities[row] in right for row in rows] for rows, right in zip(found, answers, strict=True)]
-    shares = {rank: np.mean(np.any(np.array(hits)[:, :rank], axis=1)) for rank in RANKS}
-    return {f"entity/{entities.language} recall@{rank}": float(share) for rank, share in shares.items()}
+    is_hit = np.array(hits)
+    return {f"entity/{entities.language} recall@{rank}": float(np.mean(is_hit[:, :rank].any(axis=1))) for rank in RANKS}
 
 
 def mean_recall(catalogues: Sequence[EntitySet], embed: Embed | Scorer) -> Mapping[str, float]:
