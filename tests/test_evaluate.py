@@ -99,7 +99,7 @@ def test_scores_are_printed_and_written(tiny, data, tmp_path, capsys):
     assert set(report["protocol"]) == set(report["files"])
     assert "SimCSE" in report["protocol"]["sts12"] and "folds" in report["protocol"]["transfer/mr"]
     gold = read_pairs(tmp_path / "own.tsv.gz").scores
-    assert spearman(gold, np.array(row["details"]["pairs"]), what="pairs") == pytest.approx(row["scores"]["pairs"])
+    assert spearman(gold, np.array(row["details"]["pairs"]), name="pairs") == pytest.approx(row["scores"]["pairs"])
     assert {*sts.TESTS} <= row["details"].keys()
     assert report["seed"] == 1111 and {"jaxdistill", "jax", "python"} <= set(report["versions"])
     captured = capsys.readouterr()
@@ -160,7 +160,7 @@ def test_an_ensemble_scores_pairs_by_the_mean_cosine_and_has_no_vectors(tiny, da
     ensemble, alone = json.loads(out.read_text())["models"]
     pairs = sts.read_set("sts-b-dev", data)
     cosines = [similarities(Embedder(load_model(model)).encode, pairs.first, pairs.second) for model in models]
-    wanted = spearman(pairs.scores, np.mean(cosines, axis=0), what="")
+    wanted = spearman(pairs.scores, np.mean(cosines, axis=0), name="")
     assert ensemble["scores"] == {"sts-b-dev": pytest.approx(wanted)}
     assert alone["scores"]["sts-b-dev"] != pytest.approx(wanted) and "geometry/anisotropy" in alone["scores"]
     assert ensemble["parameters"] == 2 * alone["parameters"] and len(ensemble["members"]) == 2
@@ -227,7 +227,7 @@ def test_whitened_vectors_are_scored_and_not_mistaken_for_others(tiny, data, tmp
     transform = whitening_on(embed, [str(tmp_path / "text.txt")])
     pairs = sts.read_set("sts-b-dev", data)
     plain, whitened = (
-        spearman(pairs.scores, similarities(each, pairs.first, pairs.second), what="")
+        spearman(pairs.scores, similarities(each, pairs.first, pairs.second), name="")
         for each in (embed, lambda texts: transform(embed(texts)))
     )
     assert plain != pytest.approx(whitened)

@@ -48,12 +48,12 @@ def sts_data(tmp_path):
 
 def test_scores_that_differ_are_ranked_however_small_they_are():
     logits = np.array([-40.0, -33.0, -50.0, -35.0])
-    assert spearman(logits, np.exp(logits), what="pairs") == pytest.approx(1.0)
+    assert spearman(logits, np.exp(logits), name="pairs") == pytest.approx(1.0)
     for constant in (np.full(4, 1e-20), np.full(4, 0.5) + 1e-9 * logits):
         with pytest.raises(
             InputError, match="all 4 pairs equally similar .*: it has collapsed to one vector or one score"
         ):
-            spearman(logits, constant, what="pairs")
+            spearman(logits, constant, name="pairs")
 
 
 @pytest.mark.parametrize(

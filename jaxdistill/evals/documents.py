@@ -212,7 +212,7 @@ def read_set(files: SetFiles) -> RetrievalSet:
                 raise InputError(f"{files.qrels} has two grades of {document:.60} for the query {query:.60}; keep one.")
     if lacking := [query for query in judged if not queries.get(query)]:
         raise InputError(f"{files.qrels} judges the query {lacking[0]!r:.60}, of which {files.queries[0]} has no text.")
-    relevant = {name for of_query in judged.values() for name, relevance in of_query.items() if relevance > 0}
+    relevant = {name for grades in judged.values() for name, relevance in grades.items() if relevance > 0}
     if not relevant & corpus.keys():
         raise InputError(
             f"{files.qrels}: no query has a relevant document that {files.corpus[0]} has; at least one judgement must be above 0."

@@ -204,11 +204,11 @@ def labelled(
     return np.array(labels), texts
 
 
-def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, " n"], *, what: str) -> float:
-    """Spearman's rank correlation, in [-1, 1]; ties get their mean rank. Raises `InputError`, which names the pairs as `what`, if a
-    side is constant."""
-    refuse_collapsed(reference, f"{what}: the reference finds all {len(reference)} pairs")
-    refuse_collapsed(similarities, f"{what}: the model finds all {len(similarities)} pairs")
+def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, " n"], *, name: str) -> float:
+    """Spearman's rank correlation, in [-1, 1]; ties get their mean rank. Raises `InputError`, which begins with the `name` of the
+    pairs, if all similarities or all references are equal."""
+    refuse_collapsed(reference, f"{name}: the reference finds all {len(reference)} pairs")
+    refuse_collapsed(similarities, f"{name}: the model finds all {len(similarities)} pairs")
     from scipy import stats  # imported here: it takes over a second
 
     correlation: Any = stats.spearmanr(reference, similarities)
@@ -232,9 +232,10 @@ def refuse_collapsed(similarities: Real[np.ndarray, " n"], finding: str) -> None
         )
 
 
-def refuse_same_vectors(vectors: Float[np.ndarray, "n e"], texts: Sequence[str], what: str) -> None:
-    """Raises `InputError` if all vectors point the same way although texts differ; `what` names the texts."""
+def refuse_same_vectors(vectors: Float[np.ndarray, "n e"], texts: Sequence[str], kind: str) -> None:
+    """Raises `InputError` if all vectors point the same way although texts differ; `kind` is the plural of what a text is, such as
+    `sentences`."""
     if len(set(texts)) > 1:
         unit = unit_rows(vectors)
         similarities = np.einsum("ne,e->n", unit, unit[np.argmax(np.any(vectors, axis=1))])
-        refuse_collapsed(similarities, f"the model finds all {len(vectors):,} {what}")
+        refuse_collapsed(similarities, f"the model finds all {len(vectors):,} {kind}")

@@ -81,7 +81,7 @@ def is_binary(pairs: GradedPairs) -> bool:
 
 def pairs_spearman(embed: Embed | Scorer, pairs: GradedPairs) -> float:
     """Spearman's correlation of the model's similarities and the scores, in [-1, 1]."""
-    return spearman(pairs.scores, similarities(embed, pairs.first, pairs.second), what=pairs.name)
+    return spearman(pairs.scores, similarities(embed, pairs.first, pairs.second), name=pairs.name)
 
 
 def pairs_auc(embed: Embed | Scorer, pairs: GradedPairs) -> float:
@@ -145,7 +145,7 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float] | Result:
         return {test_set.name: pairs_auc(model.embed, binary_pairs(test_set.file, test_set.content))}
     pairs = read_pairs(test_set.file)
     predicted = similarities(model.embed, pairs.first, pairs.second)
-    scores = {"pairs": spearman(pairs.scores, predicted, what=pairs.name)}
+    scores = {"pairs": spearman(pairs.scores, predicted, name=pairs.name)}
     if is_binary(pairs):
         scores[AUC_METRIC] = area_under_roc(pairs.scores, predicted)
     to_plot = scored_pairs(pairs, predicted)

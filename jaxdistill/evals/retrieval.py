@@ -123,8 +123,10 @@ def entity_recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
 
 def mean_recall(catalogues: Sequence[EntitySet], embed: Embed | Scorer) -> Mapping[str, float]:
     """The `METRIC`."""
-    shares = [entity_recalls(one, cast(Embed, embed))[f"entity/{one.language} recall@1"] for one in catalogues]
-    return {METRIC: float(np.mean(shares))}
+    recalls = []
+    for entities in catalogues:
+        recalls.append(entity_recalls(entities, cast(Embed, embed))[f"entity/{entities.language} recall@1"])
+    return {METRIC: float(np.mean(recalls))}
 
 
 def read_entities(file: str | Path) -> EntitySet:

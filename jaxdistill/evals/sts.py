@@ -82,14 +82,14 @@ def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subs
     scores, to_plot = {}, {}
     for name, pairs in graded.items():
         cosines = similarities(embed, pairs.first, pairs.second)
-        scores[name] = spearman(pairs.scores, cosines, what=pairs.name)
+        scores[name] = spearman(pairs.scores, cosines, name=pairs.name)
         to_plot[name] = scored_pairs(pairs, cosines)
         names = list(dict.fromkeys(pairs.subsets)) if subsets and name in SUBSETS else []
         if len(names) > 1:
             values, weights = [], []
             for subset in names:
                 rows = np.array(pairs.subsets) == subset
-                values.append(spearman(pairs.scores[rows], cosines[rows], what=f"{pairs.name}, subset {subset}"))
+                values.append(spearman(pairs.scores[rows], cosines[rows], name=f"{pairs.name}, subset {subset}"))
                 weights.append(rows.sum())
                 scores[f"{name}/{subset}"] = values[-1]
             scores[f"{name}/mean"] = float(np.mean(values))

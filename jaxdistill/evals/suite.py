@@ -54,7 +54,9 @@ def evaluations() -> list[Evaluation]:
 
 def planned(names: Sequence[str], sources: Sources) -> Suite:
     """The sets of task names; raises `InputError` for an unknown name, or two sets of one name."""
-    available = list(dict.fromkeys(name for one in evaluations() for name in (one.task, *one.names)))
+    available = list(
+        dict.fromkeys(name for evaluation in evaluations() for name in (evaluation.task, *evaluation.names))
+    )
     if unknown := [name for name in names if name not in available]:
         hint = did_you_mean(unknown[0], available)
         raise InputError(f"task {unknown[0]!r} is unknown; there are {', '.join(available)}.{hint}")
