@@ -28,8 +28,8 @@ Sets that the data folder lacks are skipped with a message. If an evaluation fai
 program exits with status 2. Scores of the same model and files are cached, except speed. Cross-encoders and ensembles (`A+B`) score
 pairs directly and have no vectors for other tasks. --plugins=FILE adds evaluations.
 
---postprocess=whiten scores whitened vectors, fitted on the model's vectors of at most 100,000 distinct sentences of
---postprocess_text, a source of text as for training. A file that is itself scored is refused.
+--whiten=TEXT scores whitened vectors, fitted on the model's vectors of at most 100,000 distinct sentences of TEXT, a source as for
+training. A file that is itself scored is refused.
 
 Results of other models, sets or options, and files of other programs, are never replaced: move them, or give another --out.
 
@@ -46,12 +46,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any
 
 import numpy as np
 from tyro.conf import UseAppendAction
 
-from jaxdistill.core import ROLES, Embed, InputError, Precision, RoleEmbed, Scorer, Split, refuse
+from jaxdistill.core import ROLES, Embed, InputError, Precision, Scorer, Split, refuse
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAMES, Listed, listed, make_callable, parse, run
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.processes import over_processes
@@ -61,7 +61,7 @@ from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import source_digest, versions
 from jaxdistill.data.targets import refuse_changes
-from jaxdistill.data.text import content_digest, file_of, files_of, local_files
+from jaxdistill.data.text import content_digest, local_files
 from jaxdistill.evals import geometry, papers, report, suite, transfer
 from jaxdistill.evals.evaluation import EmbeddingCache, Model, Sources
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model, locate
@@ -79,7 +79,7 @@ TASK_OF = {
     "text": "agreement",
 }
 """Maps options that name sets to the tasks that read them, which are the default tasks if the option is given."""
-LISTS = ("tasks", "bitext", "entities", "retrieval", "text", "postprocess_text", "dims", "plugins")
+LISTS = ("tasks", "bitext", "entities", "retrieval", "text", "whiten", "dims", "plugins")
 OUTSIDE = ("model", "batch_size", "out")
 """Arguments left out of the noted inputs: models are noted by name, and the others do not change scores."""
 
@@ -102,47 +102,51 @@ class Candidate:
 
     @property
     def width(self) -> int:
-        """Width of its vectors; 0 for an ensemble or a cross-encoder, which have none, and for whitened ones, whose width only
-        the text determines."""
-        has_none = len(self.members) != 1 or self.members[0].model.definition.reads_pairs or self.whitened_on
-        return 0 if has_none else self.dims or self.members[0].width
+        """Width of its vectors; 0 for an ensemble or a cross-encoder, which have none."""
+        first = self.members[0]
+        has_vectors = len(self.members) == 1 and not first.model.definition.reads_pairs
+        return (self.dims or first.width) if has_vectors else 0
 
     @cached_property
     def digest(self) -> str:
         """Digest of everything in the candidate that determines scores."""
-        digests = [member.model.digest() for member in self.members]
-        digests += ["whiten", content_digest(self.whitened_on)] if self.whitened_on else []
-        digests += [str(self.dims)] if self.dims else []
-        digests += [name for member in self.members if (name := member.compute_dtype.name) != "float32"]
-        return digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests).encode()).hexdigest()
+        facts = [member.model.digest() for member in self.members]
+        if self.whitened_on:
+            facts += ["whiten", content_digest(self.whitened_on)]
+        if self.dims:
+            facts.append(str(self.dims))
+        facts += [name for member in self.members if (name := member.compute_dtype.name) != "float32"]
+        return facts[0] if len(facts) == 1 else hashlib.sha256("+".join(facts).encode()).hexdigest()
 
     @cached_property
     def model(self) -> Model:
         """The candidate as the `Model` that evaluations use, with vectors of full width, on the devices of all processes."""
-        first, is_ensemble = self.members[0], len(self.members) > 1
+        first = self.members[0]
         progress = sys.stderr.isatty() and processes.is_first()
-        on_own_devices = ensemble(self.members, progress=progress) if is_ensemble else first.as_embed(progress=progress)
-        embed = over_processes(cast(Any, on_own_devices))
+        on_own_devices: Any = first.as_embed(progress=progress)
+        if len(self.members) > 1:
+            on_own_devices = ensemble(self.members, progress=progress)
+        embed = over_processes(on_own_devices)
         model = Model(
             embed=embed,
-            timed=cast(Embed, on_own_devices),
+            timed=on_own_devices,
             parameters=sum(member.model.parameter_count for member in self.members),
             size_bytes=sum(weights_bytes(locate(member.model.source)) for member in self.members),
-            query=cast(Embed, embed),
-            document=cast(Embed, embed),
+            query=embed,
+            document=embed,
         )
         if isinstance(on_own_devices, Scorer) and not self.whitened_on:
             return model  # it raises `InputError` when it is asked for vectors
         whitening = cache(lambda: geometry.whitening_on(embed, self.whitened_on))  # fitted on first use
 
-        def processed(embed: Embed) -> Embed:
+        def whitened(embed: Embed) -> Embed:
             return (lambda sentences: whitening()(np.asarray(embed(sentences)))) if self.whitened_on else embed
 
-        query, document = (EmbeddingCache(processed(partial(cast(RoleEmbed, embed), role=role))) for role in ROLES)
+        query, document = (EmbeddingCache(whitened(partial(embed, role=role))) for role in ROLES)
         return replace(
             model,
-            embed=EmbeddingCache(processed(embed)),
-            timed=processed(partial(first.encode, batch_size=geometry.BATCH_SIZE)),
+            embed=EmbeddingCache(whitened(embed)),
+            timed=whitened(partial(first.encode, batch_size=geometry.BATCH_SIZE)),
             query=query,
             document=document,
             similarity="cosine" if self.whitened_on else first.model.definition.similarity,
@@ -152,11 +156,13 @@ class Candidate:
 def truncated(model: Model, dims: int) -> Model:
     """The model, and the index that it searches, with the first `dims` numbers of each vector, at unit length."""
 
-    def cut(embed: Embed) -> Embed:
+    def truncate(embed: Embed) -> Embed:
         return lambda sentences: unit_rows(np.asarray(embed(sentences))[:, :dims]).astype(np.float32)
 
-    roles = {name: cut(embed) for name in ("query", "document", "index") if (embed := getattr(model, name))}
-    return replace(model, embed=cut(model.embed), similarity="cosine", index_similarity="cosine", **roles)
+    embeds = {
+        name: truncate(embed) for name in ("embed", "query", "document", "index") if (embed := getattr(model, name))
+    }
+    return replace(model, similarity="cosine", index_similarity="cosine", **embeds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,11 +182,11 @@ class EvaluationResult:
 class EvaluationFailed(InputError):
     """An evaluation failed; raised after everything else was scored. `result` has these scores."""
 
-    def __init__(self, failed: Mapping[str, str], result: EvaluationResult):
-        what, why = next(iter(failed.items()))
-        more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
-        super().__init__(f"{what} failed: {why}{more} The other scores are in this error's `result`.")
-        self.count, self.result = len(failed), result
+    def __init__(self, failures: Mapping[str, str], result: EvaluationResult):
+        name, reason = next(iter(failures.items()))
+        more = f" ({len(failures) - 1} more failed)" if len(failures) > 1 else ""
+        super().__init__(f"{name} failed: {reason}{more} The other scores are in this error's `result`.")
+        self.result = result
 
 
 def evaluate(
@@ -199,8 +205,7 @@ def evaluate(
     teacher: str | Path = "",
     paper: Annotated[str | Sequence[str], BY_NAMES, UseAppendAction] = (),
     dims: Listed = "",
-    postprocess: Literal["", "whiten"] = "",
-    postprocess_text: Listed = "",
+    whiten: Listed = "",
     plugins: Listed = "",
     pooling: str = "",
     max_length: int = 0,
@@ -229,8 +234,7 @@ def evaluate(
       teacher: Also scored, and the reference of the report and of the task agreement.
       paper: Row of a paper's tables to show beside the models, as congen:tinybert-l4 (configs/papers/ has them).
       dims: Widths of truncated vectors; scores are named `MODEL (64)` and so on.
-      postprocess: Transform of the vectors before scoring.
-      postprocess_text: Texts to fit the transform on.
+      whiten: Texts on whose vectors whitening is fitted; empty: none.
       plugins: Modules or files with your own families and evaluations.
       pooling: Needed if a model's folder does not state its pooling.
       max_length: Most tokens of a sentence, also for the index model; 0: the model's.
@@ -252,22 +256,22 @@ def evaluate(
     inputs["paper"] = [paper] if isinstance(paper, str) else list(paper)
     use_plugins(",".join(inputs["plugins"]))
     models = [model] if isinstance(model, str | Path | Embedder) else list(model)
-    inputs["model"] = [one.model.source if isinstance(one, Embedder) else os.path.expanduser(one) for one in models]
-    loaded = {one.model.source: one.model for one in models if isinstance(one, Embedder)}
+    inputs["model"] = [each.model.source if isinstance(each, Embedder) else os.path.expanduser(each) for each in models]
+    loaded = {each.model.source: each.model for each in models if isinstance(each, Embedder)}
     repeated = [name for name in loaded if inputs["model"].count(name) > 1]
     refuse([
         (loaded and (pooling or max_length or prompt),
          "pooling, max_length and prompt are of models given by name; give them to jaxdistill.load."),
         (repeated, f"{', '.join(repeated)} is given more than once, but scores are named by model; evaluate one at a time."),
-        (postprocess and inputs["dims"], "dims truncates the model's own vectors, so it excludes postprocess."),
-        (bool(postprocess) != bool(postprocess_text), "postprocess=whiten is fitted on postprocess_text=FILE; give both."),
-        (postprocess and index_model, "postprocess fits a transform for each model, so it excludes index_model."),
+        (whiten and dims, "dims truncates the model's own vectors, so it excludes whiten."),
+        (whiten and index_model, "whiten fits a transform for each model, so it excludes index_model."),
     ])  # fmt: skip
     return _evaluate(inputs, partial(_candidate, inputs, loaded, batch_size), str(out))
 
 
 def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) -> EvaluationResult:
-    """Scores the models that `inputs` name on the sets that they name, and writes the results."""
+    """Scores the models that `inputs` name on the sets that they name, and writes the results to `out`; `load` is `_candidate` with
+    its first arguments."""
     cited = [papers.cited(reference, "paper") for reference in inputs["paper"]]
     path = local(out, "out")
     file = page = None
@@ -280,7 +284,7 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
             try_writing(file)
     with processes.agreed() as facts:
         plan = _planned(inputs, file.with_name("mteb") if file else None)
-        digests = {one.name: one.digest() for _, one in plan.sets}
+        digests = {test_set.name: test_set.digest() for _, test_set in plan.sets}
         facts |= digests | {"absent": plan.absent}
     if file:
         if existing := next((path for path in (file, page) if path and path.exists()), None):
@@ -289,16 +293,14 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
                 earlier = earlier["inputs"] | earlier["files"]
             refuse_changes(file, earlier, inputs | digests)
 
-    used = {name for _, one in plan.sets for name in one.uses}
-    references = {name: load(inputs[name], is_index=name == "index_model") for name in used}
+    names = {name for _, test_set in plan.sets for name in test_set.references}
+    references = {name: load(inputs[name], is_index=name == "index_model") for name in names}
     rows, scored_pairs, failed = _scored_models(plan, inputs, references, load)
     measured = dict.fromkeys(name for row in rows for name in row["scores"])
-    is_of_hub = any(not one.files and not one.is_repeatable for _, one in plan.sets)
     index = references.get("index_model")
     content = {
-        "protocol": {one.name: one.protocol for _, one in plan.sets},
+        "protocol": {test_set.name: test_set.protocol for _, test_set in plan.sets},
         "seed": transfer.SEED,
-        "data": inputs["data"] or ("Hugging Face hub" if is_of_hub else ""),
         "index_model_reading": _reading(index.members[0].model) if index else {},
         "precision": dtype_of(inputs["precision"]).name,
         "versions": versions(),
@@ -307,7 +309,7 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
         "models": rows,
         "papers": [
             {"label": row.label, "tables": row.tables, "scores": row.scores}
-            for row in (one.only(measured) for one in cited)
+            for row in (paper_row.only(measured) for paper_row in cited)
         ],
         "inputs": inputs,
         "files": digests,
@@ -321,9 +323,7 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
             report.write_evaluation(content, scored_pairs, page)
     scores = {row["model"]: row["scores"] for row in rows}
     result = EvaluationResult(scores=scores, results=content, results_file=file, report=page)
-    failures = {f"model {name}": why for name, why in failed.items()}
-    failures |= {f"{one} of {row['model']}": why for row in rows for one, why in row["failed"].items()}
-    if failures:
+    if failures := report.failures(content):
         raise EvaluationFailed(failures, result)
     return result
 
@@ -332,26 +332,25 @@ def _planned(inputs: Mapping[str, Any], mteb_folder: Path | None) -> suite.Suite
     """The sets that the inputs name; prints a line for each that is absent, or raises `InputError` if all are."""
     sources = Sources(
         data=inputs["data"],
-        pairs=str(file_of("pairs", inputs["pairs"])) if inputs["pairs"] else "",
-        entities=tuple(map(str, files_of("entities", inputs["entities"]))),
+        pairs=inputs["pairs"],
+        entities=tuple(inputs["entities"]),
         bitext=tuple(inputs["bitext"]),
         retrieval=tuple(inputs["retrieval"]),
         split=inputs["split"],
         mteb=inputs["mteb"],
         mteb_folder=mteb_folder,
-        text=tuple(files_of("text", inputs["text"])) if inputs["teacher"] else (),
+        text=tuple(inputs["text"]) if inputs["teacher"] else (),
         asymmetric=bool(inputs["index_model"]),
     )
-    of_sets = [task for option, task in TASK_OF.items() if inputs[option]]
-    plan = suite.planned(inputs["tasks"] or of_sets or ["sts"], sources)
-    for missing in plan.absent if plan.sets else ():
-        _complain(f"skipped: {missing}")
-    files = {path.resolve() for _, one in plan.sets for path in one.files}
-    tested = min(files & {*map(Path.resolve, local_files(inputs["postprocess_text"]))}, default=None)
-    refuse([
-        (not plan.sets, "".join(plan.absent[:1])),
-        (tested, f"postprocess_text={tested} is a test set of this evaluation; fit on another text."),
-    ])  # fmt: skip
+    default_tasks = [task for option, task in TASK_OF.items() if inputs[option]] or ["sts"]
+    plan = suite.planned(inputs["tasks"] or default_tasks, sources)
+    if not plan.sets:
+        raise InputError(next(iter(plan.absent), "the tasks have no set."))
+    for line in plan.absent:
+        _print_error(f"skipped: {line}")
+    scored_files = {path.resolve() for _, test_set in plan.sets for path in test_set.paths}
+    if both := scored_files & {*map(Path.resolve, local_files(inputs["whiten"]))}:
+        raise InputError(f"whiten={min(both)} is a test set of this evaluation; fit on another text.")
     return plan
 
 
@@ -381,52 +380,55 @@ def _candidate(
         models = [load_model(name, max_length=max_length, pooling=inputs["pooling"], prompt=prompt) for name in names]
     role_prompts = {role: text for role, text in prompts.items() if text}
     dtype = dtype_of(inputs["precision"])
-    members = (
-        Embedder(one.with_role_prompts(role_prompts), compute_dtype=dtype, batch_size=batch_size) for one in models
-    )
-    return Candidate(spec=spec, members=tuple(members), whitened_on=tuple(inputs["postprocess_text"]))
+    members = [
+        Embedder(model.with_role_prompts(role_prompts), compute_dtype=dtype, batch_size=batch_size) for model in models
+    ]
+    return Candidate(spec=spec, members=tuple(members), whitened_on=tuple(inputs["whiten"]))
 
 
 def _scored_models(
     plan: suite.Suite, inputs: Mapping[str, Any], references: Mapping[str, Candidate], load: Callable[..., Candidate]
 ) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, str]]:
-    """Rows of the results, graded pairs to plot, and why models failed.
+    """Rows of the results; the graded pairs to plot by model; and, by model, why it failed.
 
     `references` are the teacher and the index model, if sets use them; they keep their vectors from model to model.
     """
+    reference_fields: dict[str, Any] = {}
+    if index := references.get("index_model"):
+        reference_fields |= {"index": index.model.document, "index_similarity": index.model.similarity}
+    if teacher := references.get("teacher"):
+        reference_fields["teacher"] = teacher.model.embed
     rows, scored_pairs, failed = [], {}, {}
-    of_references: dict[str, Any] = {}
-    if "index_model" in references:
-        searched = references["index_model"].model
-        of_references |= {"index": searched.document, "index_similarity": searched.similarity}
-    if "teacher" in references:
-        of_references["teacher"] = references["teacher"].model.embed
     specs = list(dict.fromkeys([*filter(None, [inputs["teacher"]]), *inputs["model"]]))
     for spec in specs:
         try:
             with processes.agreed() as facts:
-                is_reference = spec == inputs["teacher"] and "teacher" in references
-                candidate = references["teacher"] if is_reference else load(spec)
+                candidate = teacher if teacher and spec == inputs["teacher"] else load(spec)
                 facts[spec] = candidate.digest
-            widths = list(dict.fromkeys(inputs["dims"])) if spec in inputs["model"] else []
-            if wrong := [width for width in widths if not width.isdecimal() or not 0 < int(width) <= candidate.width]:
-                fault = f"the vectors of {spec} have {candidate.width} numbers; give widths up to that."
-                if not candidate.width:
-                    fault = f"{spec} scores pairs and has no vectors to truncate."
-                raise InputError(f"dims={wrong[0]}: {fault}")
-            model = replace(candidate.model, **of_references)
-            for width in map(int, widths or [0]):
-                cut = replace(candidate, dims=width)
-                row, scored_pairs[cut.label] = _scored(
-                    cut, truncated(model, width) if width else model, plan, references
-                )
+            model = replace(candidate.model, **reference_fields)
+            for width in _widths(candidate, inputs["dims"] if spec in inputs["model"] else ()):
+                narrow = replace(candidate, dims=width)
+                narrow_model = truncated(model, width) if width else model
+                row, scored_pairs[narrow.label] = _scored(narrow, narrow_model, plan, references)
                 rows.append(row)
         except InputError as error:
             if len(specs) == 1:
                 raise
             failed[spec] = str(error)
-            _complain(f"failed: model {spec}: {error}")
+            _print_error(f"failed: model {spec}: {error}")
     return rows, scored_pairs, failed
+
+
+def _widths(candidate: Candidate, dims: Sequence[str]) -> list[int]:
+    """The distinct widths in `dims`, or 0 (full width) if there are none; raises `InputError` for one that the vectors do not have."""
+    for width in dims:
+        if not candidate.width:
+            raise InputError(f"dims={width}: {candidate.spec} scores pairs and has no vectors to truncate.")
+        if not width.isdecimal() or not 0 < int(width) <= candidate.width:
+            raise InputError(
+                f"dims={width}: the vectors of {candidate.spec} have {candidate.width} numbers; give widths up to that."
+            )
+    return list(dict.fromkeys(map(int, dims))) or [0]
 
 
 def _reading(model: SentenceModel) -> dict[str, Any]:
@@ -443,26 +445,26 @@ def _reading(model: SentenceModel) -> dict[str, Any]:
 def _scored(
     candidate: Candidate, model: Model, plan: suite.Suite, references: Mapping[str, Candidate]
 ) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
-    """A model's row of the results file, and graded pairs to plot."""
-    start, digest = time.perf_counter(), candidate.digest
-    model = replace(model, name=candidate.label, digest=digest)
+    """A model's row of the results file, and its graded pairs to plot."""
+    start = time.perf_counter()
+    model = replace(model, name=candidate.label, digest=candidate.digest)
     results, failed = {}, {}
-    for evaluation, one in plan.sets:
+    for evaluation, test_set in plan.sets:
         try:
-            digests = [digest, *(references[name].digest for name in one.uses)]
-            results[one.name] = suite.measured(evaluation, one, model, digests, cache_folder())
+            digests = [candidate.digest, *(references[name].digest for name in test_set.references)]
+            results[test_set.name] = suite.measured(evaluation, test_set, model, digests, cache_folder())
         except InputError as error:
-            failed[one.name] = str(error)
-            _complain(f"failed: {one.name} of {candidate.label}: {error}")
+            failed[test_set.name] = str(error)
+            _print_error(f"failed: {test_set.name} of {candidate.label}: {error}")
     scores = {name: score for result in results.values() for name, score in result.scores.items()}
-    described = [_reading(member.model) for member in candidate.members]
+    readings = [_reading(member.model) for member in candidate.members]
     row = {
         "model": candidate.label,
-        "digest": digest,
+        "digest": candidate.digest,
         "parameters": model.parameters,
         "size_bytes": model.size_bytes,
         "vector_bytes": 4 * candidate.width,
-        **(described[0] if len(described) == 1 else {"members": described}),
+        **(readings[0] if len(readings) == 1 else {"members": readings}),
         "seconds": round(time.perf_counter() - start, 1),
         "scores": suite.with_averages(scores, failed),
         "failed": failed,
@@ -471,7 +473,7 @@ def _scored(
     return row, next((results[name].scored_pairs for name in suite.DRAWN if name in results), None)
 
 
-def _complain(line: str) -> None:
+def _print_error(line: str) -> None:
     if processes.is_first():
         print(line, file=sys.stderr)
 
@@ -480,18 +482,17 @@ def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.evaluate`."""
     options, _ = parse(evaluate, arguments)
     with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}):
-        failed = 0
         try:
             result = evaluate(**options)
         except EvaluationFailed as error:
-            result, failed = error.result, error.count
+            result = error.result
         if processes.is_first():
             print(report.as_text(report.score_table(report.entries_of(result.results)), width=200))
         if result.results_file:
             print(f"written to {result.report or result.results_file}")
         processes.wait("reported")
-        if failed:
-            raise InputError(f"{failed} of the evaluations or models failed; the lines above say why.")
+        if failures := report.failures(result.results):
+            raise InputError(f"{len(failures)} of the evaluations or models failed; the lines above say why.")
 
 
 make_callable(__name__, evaluate)

@@ -99,7 +99,7 @@ def test_scores_are_printed_and_written(tiny, data, tmp_path, capsys):
     assert set(report["protocol"]) == set(report["files"])
     assert "SimCSE" in report["protocol"]["sts12"] and "folds" in report["protocol"]["transfer/mr"]
     gold = read_pairs(tmp_path / "own.tsv.gz").scores
-    assert spearman(gold, np.array(row["details"]["pairs"]), what="pairs") == pytest.approx(row["scores"]["pairs"])
+    assert spearman(gold, np.array(row["details"]["pairs"]), name="pairs") == pytest.approx(row["scores"]["pairs"])
     assert {*sts.TESTS} <= row["details"].keys()
     assert report["seed"] == 1111 and {"jaxdistill", "jax", "python"} <= set(report["versions"])
     captured = capsys.readouterr()
@@ -144,12 +144,12 @@ def test_truncated_vectors_have_a_row_for_each_width(tiny, tmp_path):
         jaxdistill.evaluate(f"{tiny}+{tiny}", **options)
 
 
-def test_only_sets_of_the_hub_are_said_to_come_from_it_and_their_scores_are_not_cached(tiny, data, cache, monkeypatch):
+def test_sets_of_the_hub_are_said_to_come_from_it_and_their_scores_are_not_cached(tiny, data, cache, monkeypatch):
     pairs = sts.read_set("sts-b", data)
     monkeypatch.setattr(sts, "pairs_of", lambda *_: pairs)
     found = jaxdistill.evaluate(tiny, tasks="sts-b", data="").results
-    assert found["data"] == "Hugging Face hub" and not cache.exists()
-    assert jaxdistill.evaluate(tiny, data="", pairs=data.parent / "own.tsv.gz").results["data"] == ""
+    assert "mteb/stsbenchmark-sts on the Hugging Face hub" in found["protocol"]["sts-b"]
+    assert not (cache / "scores").exists()
 
 
 def test_an_ensemble_scores_pairs_by_the_mean_cosine_and_has_no_vectors(tiny, data, tmp_path, capsys):
@@ -160,13 +160,24 @@ def test_an_ensemble_scores_pairs_by_the_mean_cosine_and_has_no_vectors(tiny, da
     ensemble, alone = json.loads(out.read_text())["models"]
     pairs = sts.read_set("sts-b-dev", data)
     cosines = [similarities(Embedder(load_model(model)).encode, pairs.first, pairs.second) for model in models]
-    wanted = spearman(pairs.scores, np.mean(cosines, axis=0), what="")
+    wanted = spearman(pairs.scores, np.mean(cosines, axis=0), name="")
     assert ensemble["scores"] == {"sts-b-dev": pytest.approx(wanted)}
     assert alone["scores"]["sts-b-dev"] != pytest.approx(wanted) and "geometry/anisotropy" in alone["scores"]
     assert ensemble["parameters"] == 2 * alone["parameters"] and len(ensemble["members"]) == 2
     assert [line for line in errors if line.startswith("failed")] == [
         f"failed: geometry of {spec}: {spec} is an ensemble: it has no vectors of sentences; score pairs."
     ]
+
+
+def test_quotes_of_a_table_are_read_as_its_prefix_says(tiny, tmp_path):
+    """Also where scores are cached."""
+    sentences = ['"rain"', '"cat"', '"the dog"', "cat", "dog"]
+    rows = [f"{number}\tthe cat sleeps\t{text}" for number, text in enumerate(sentences)]
+    path = write(tmp_path / "own.tsv", ["score\tsentence1\tsentence2", *rows])
+    raw, quoted = (
+        jaxdistill.evaluate(tiny, pairs=f"{prefix}:{path}", entities="").scores[tiny] for prefix in ("raw", "quoted")
+    )
+    assert raw != quoted
 
 
 def test_a_loaded_model_is_scored_as_it_was_loaded(tiny, data):
@@ -216,11 +227,11 @@ def test_whitened_vectors_are_scored_and_not_mistaken_for_others(tiny, data, tmp
     transform = whitening_on(embed, [str(tmp_path / "text.txt")])
     pairs = sts.read_set("sts-b-dev", data)
     plain, whitened = (
-        spearman(pairs.scores, similarities(each, pairs.first, pairs.second), what="")
+        spearman(pairs.scores, similarities(each, pairs.first, pairs.second), name="")
         for each in (embed, lambda texts: transform(embed(texts)))
     )
     assert plain != pytest.approx(whitened)
-    options = {"postprocess": "whiten", "postprocess_text": tmp_path / "text.txt"}
+    options = {"whiten": tmp_path / "text.txt"}
     for more, score in (({}, plain), (options, whitened), ({}, plain)):
         found = jaxdistill.evaluate(tiny, tasks="sts-b-dev", data=data, **more)
         assert found.scores[tiny]["sts-b-dev"] == pytest.approx(score)
@@ -234,12 +245,10 @@ def test_whitened_vectors_are_scored_and_not_mistaken_for_others(tiny, data, tmp
         (["--tasks=bitext", "--data=absent"], "absent/multilingual/multi30k2016.en-de.test.tsv.gz is not there"),
         (["--tasks=entities"], "needs entities=FILE with query, entity, label"),
         (["--tasks=documents", "--data="], "needs sets in BEIR's format: retrieval=FOLDER"),
-        (["--postprocess=whiten"], "is fitted on postprocess_text=FILE; give both"),
-        (["--postprocess_text=x.txt"], "is fitted on postprocess_text=FILE; give both"),
-        (["--postprocess=whiten", "--postprocess_text=x.txt", "--index_model=absent"], "so it excludes index_model"),
-        (["--postprocess=whiten", "--postprocess_text=x.txt", "--dims=4"], "so it excludes postprocess"),
+        (["--whiten=x.txt", "--index_model=absent"], "so it excludes index_model"),
+        (["--whiten=x.txt", "--dims=4"], "so it excludes whiten"),
         (
-            ["--tasks=sts-b-dev", "--data=DATA", "--postprocess=whiten", "--postprocess_text=DATA/sts/stsb.dev.tsv.gz"],
+            ["--tasks=sts-b-dev", "--data=DATA", "--whiten=DATA/sts/stsb.dev.tsv.gz"],
             "is a test set of this evaluation",
         ),
     ],
@@ -262,7 +271,10 @@ def test_what_fails_costs_itself_only(tiny, data, tmp_path, capsys):
     report = json.loads((out / "results.json").read_text())
     (model,) = report["models"]
     assert set(model["failed"]) == {"transfer/mr", "transfer/subj"} and list(report["failed"]) == [str(unknown)]
-    assert "mr.all.tsv.gz: a row has 3 cells instead of 2" in model["failed"]["transfer/mr"]
+    assert (
+        "mr.all.tsv.gz (Error tokenizing data. C error: Expected 2 fields in line 62, saw 3"
+        in model["failed"]["transfer/mr"]
+    )
     assert "label 'positive' is not one of 0, 1" in model["failed"]["transfer/subj"]
     assert {"transfer/cr", "geometry/anisotropy"} <= set(model["scores"]) and (out / "index.html").exists()
     assert len([line for line in errors if line.startswith("failed: ")]) == 3

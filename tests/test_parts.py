@@ -163,7 +163,7 @@ def test_an_own_evaluation_is_scored_printed_and_reported_and_knows_its_source(f
     save(tiny_model(folder / "tokenizer"), folder / "tiny")
     sentences = made_up(12)
     rows = [f"{n}\t{a}\t{b}\n" for n, (a, b) in enumerate(zip(sentences[::2], sentences[1::2], strict=True))]
-    (folder / "pairs.tsv").write_text("".join(rows))
+    (folder / "pairs.tsv").write_text("score\tsentence1\tsentence2\n" + "".join(rows))
     found = {}
     for name, factor in (("one", 1.0), ("two", 0.5)):
         (folder / f"{name}.py").write_text(f"FACTOR = {factor}" + EVALUATION)

@@ -137,5 +137,5 @@ def test_own_translations_are_scored_in_place_of_the_data_folders(tmp_path):
         with pytest.raises(InputError, match=words):
             suite.planned(["bitext"], Sources(bitext=(str(write(tmp_path / "wrong" / name, table())),)))
     write(tmp_path / "own" / "news.en-de.tsv", table(header="en\tfr"))
-    with pytest.raises(InputError, match="the columns are en, fr, of 5 rows; en and de are needed"):
+    with pytest.raises(InputError, match="news.en-de.tsv has no column 'de'; it has 'en', 'fr'"):
         plan.sets[1][0].run(model, plan.sets[1][1])

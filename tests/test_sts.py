@@ -15,7 +15,7 @@ from jaxdistill.models.vectors import cosines, unit_vectors
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.training import dev
 
-from eval_cases import on_a_circle, sts_scores, write
+from eval_cases import GRADED, on_a_circle, sts_scores, write
 
 ROWS = [
     ("4.5", "a cat sleeps on the mat", "a cat naps on the mat"),
@@ -48,12 +48,12 @@ def sts_data(tmp_path):
 
 def test_scores_that_differ_are_ranked_however_small_they_are():
     logits = np.array([-40.0, -33.0, -50.0, -35.0])
-    assert spearman(logits, np.exp(logits), what="pairs") == pytest.approx(1.0)
+    assert spearman(logits, np.exp(logits), name="pairs") == pytest.approx(1.0)
     for constant in (np.full(4, 1e-20), np.full(4, 0.5) + 1e-9 * logits):
         with pytest.raises(
             InputError, match="all 4 pairs equally similar .*: it has collapsed to one vector or one score"
         ):
-            spearman(logits, constant, what="pairs")
+            spearman(logits, constant, name="pairs")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_sts_scores_every_set_and_averages_the_seven_tests(sts_data):
     calls = []
     scores = sts_scores(lambda s: calls.append(len(s)) or bag_of_words(s), sts_data)
     assert list(scores) == [*sts.SETS, "average"]
-    assert list(sts_scores(bag_of_words, sts_data / "sts", ["sts12", "sick-r"])) == ["sts12", "sick-r"]
+    assert list(sts_scores(bag_of_words, sts_data, ["sts12", "sick-r"])) == ["sts12", "sick-r"]
     tests = ("sts12", "sts13", "sts14", "sts15", "sts16", "sts-b", "sick-r")
     assert scores["average"] == pytest.approx(np.mean([scores[name] for name in tests]))
     gold, first, second = zip(*ROWS, strict=True)
@@ -96,7 +96,7 @@ def test_subsets_by_hand(tmp_path):
 
 def test_the_tracks_of_sts_2017_that_were_added_are_scored_where_the_folder_has_them(tmp_path, data_folder):
     for track in (*sts.TRACKS, "en-de"):
-        write(tmp_path / "multilingual" / f"sts17.{track}.test.tsv.gz", ["1.0\ta\tb", "2.0\tc\td"])
+        write(tmp_path / "multilingual" / f"sts17.{track}.test.tsv.gz", GRADED)
     plan = suite.planned(["multilingual"], Sources(data=str(tmp_path)))
     assert [track.name for _, track in plan.sets][-2:] == ["sts17/en-tr", "sts17/en-de"] and not plan.absent
     for _, track in suite.planned(["multilingual"], Sources(data=str(data_folder))).sets:
@@ -122,28 +122,45 @@ def test_real_sets_have_the_official_number_of_pairs(data_folder):
     assert counts == official | {"sick-r": 4927, "sts-b-dev": 1500}
 
 
-def test_pairs_are_the_same_from_tsv_csv_with_and_without_header(tmp_path):
+def test_pairs_are_the_same_from_every_form_of_table(tmp_path):
     quoted = [("3", 'he said "no", twice', "he refused"), ("1.5", "x, y", "z")]
-    (tmp_path / "plain.tsv").write_text("\n".join("\t".join(row) for row in quoted))
-    write_tsv(tmp_path / "header.tsv.gz", quoted)
+    write(tmp_path / "plain.tsv.gz", ["score\tsentence1\tsentence2", *map("\t".join, quoted), "", " \t\t"])
     with open(tmp_path / "pairs.csv", "w", newline="") as file:
         csv.writer(file).writerows([("sentence2", "score", "sentence1"), *((b, s, a) for s, a, b in quoted)])
     with open(tmp_path / "quoted.tsv", "w", newline="") as file:
         csv.writer(file, delimiter="\t").writerows([("score", "sentence1", "sentence2"), *quoted])
-    for name in ("plain.tsv", "header.tsv.gz", "pairs.csv", "quoted.tsv"):
+    rows = [{"score": float(score), "sentence1": first, "sentence2": f" {second} "} for score, first, second in quoted]
+    datasets.Dataset.from_list(rows).to_json(tmp_path / "pairs.jsonl")
+    for name in ("plain.tsv.gz", "pairs.csv", "quoted.tsv", "pairs.jsonl"):
         read = pairs.read_pairs(tmp_path / name)
         assert read.first == ('he said "no", twice', "x, y"), name
         assert (read.second, read.scores.tolist()) == (("he refused", "z"), [3.0, 1.5])
 
 
+HEADER = b"score\tsentence1\tsentence2\n"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.tsv", b"1\ta\tb\nhigh\tc\td\n", "a.tsv: each row needs a score.*could not convert string to float: 'high'"),
-        ("a.tsv", b"1\ta\tb\nnan\tc\td\n", "a.tsv: its 2 pairs must have at least two different scores, all finite"),
-        ("a.tsv", b"", "the columns are none"),
-        ("a.jsonl", b'{"score": 1}\n', "a.jsonl must be a .tsv or .csv table"),
-        ("a.tsv", b"1\ta\tb\n1\tc\td\n", "a.tsv: its 2 pairs must have at least two different scores"),
+        (
+            "a.tsv",
+            HEADER + b"1\ta\tb\nhigh\tc\td\n",
+            "a.tsv: each row needs a score.*could not convert string to float: 'high'",
+        ),
+        (
+            "a.tsv",
+            HEADER + b"1\ta\tb\nnan\tc\td\n",
+            "a.tsv: its 2 pairs must have at least two different scores, all finite",
+        ),
+        ("a.tsv", b"", "a.tsv is empty"),
+        ("a.tsv", b"1\ta\tb\n1\tc\td\n", "a.tsv has no column 'score'; it has '1', 'a', 'b'"),
+        (
+            "a.tsv",
+            HEADER + b"1\ta\tb\n1\tc\n",
+            "a.tsv: the row .'1', 'c', ''. has an empty cell; score, sentence1, sentence2 are",
+        ),
+        ("a.tsv", HEADER + b"1\ta\tb\n1\tc\td\n", "a.tsv: its 2 pairs must have at least two different scores"),
     ],
 )
 def test_a_malformed_file_of_pairs_is_one_clear_error(tmp_path, name, content, message):

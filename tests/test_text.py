@@ -266,6 +266,15 @@ def test_quotes_of_a_raw_tsv_are_text_and_the_prefix_decides(tmp_path, caplog):
     assert len({content_digest([f"{prefix}{tmp_path}/few.tsv"]) for prefix in ("", "raw:", "quoted:")}) == 3
 
 
+def test_a_tsv_whose_quotes_change_their_meaning_behind_the_sample_is_refused(tmp_path):
+    spec = write(tmp_path / "a.tsv", "text\tn\n" + '"a, b"\t1\n' * 300 + '"c" d\t1\n"e\t1\nf"\t1\n')
+    with pytest.raises(
+        InputError, match="quotes surround cells, but others do not; write raw:.*/a.tsv if quotes are text"
+    ):
+        list(read([spec]))
+    assert [len(list(read([f"{prefix}{spec}"]))) for prefix in ("raw:", "quoted:")] == [303, 302]
+
+
 SENTENCES = ["The cat sleeps.", "", 'He said "no"\n\u2028twice', "Überraschung"]
 PAIRS = {"q": ["a", "b", None], "n": [1, 2, 3], "d": ["c", "d", "e"]}
 NAMED = {"text": "q", "second": "d"}

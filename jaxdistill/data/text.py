@@ -18,6 +18,7 @@ import logging
 import os
 import re
 import warnings
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, dropwhile, islice
@@ -42,6 +43,8 @@ BUILDERS = {".txt": "text", ".tsv": "csv", ".csv": "csv", ".jsonl": "json", ".js
 """Maps suffixes to the builders of `datasets`."""
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 """Suffixes of compressed files."""
+MAX_CELL = 2**31 - 1
+"""Maximum characters of a quoted cell; Python's default, 131,072, is less than a long document has."""
 EMPTY = (
     "corresponds to no data",
     "at least one example",
@@ -164,17 +167,17 @@ def local_files(specs: Sequence[str]) -> list[Path]:
     return [path for spec in specs for path in source_files(spec)]
 
 
-def files_of(option: str, specs: Sequence[str]) -> list[Path]:
-    """The files that the specs of an option name; its errors name the option."""
+def files_of(option: str, specs: Sequence[str]) -> list[str]:
+    """The files that the specs of an option name, each behind its spec's prefix such as `raw:`; errors name the option."""
     with errors_of(option):
-        return local_files(specs)
+        return [f"{prefix(spec)}{path}" for spec in specs for path in source_files(spec)]
 
 
-def file_of(option: str, spec: str) -> Path:
-    """The one file that an option names."""
+def file_of(option: str, spec: str) -> str:
+    """The one file that an option names, behind the spec's prefix."""
     files = files_of(option, [spec])
     if len(files) != 1:
-        names = ", ".join(path.name for path in files)
+        names = ", ".join(map(os.path.basename, files))
         raise InputError(f"{option}={spec} is {len(files)} files ({names:.100}); name one on a disk or in a bucket.")
     return files[0]
 
@@ -317,7 +320,7 @@ def _table(dataset: "Dataset", columns: Mapping[str, str], label: str, *, number
         if not chosen and name == source == TEXT and len(available) == 1:
             chosen = (available[0],)
         if not chosen:
-            how = f"in a training data.columns=(({name!r}, 'COLUMN'),), elsewhere the program's option for a column"
+            how = f"in a training data.columns=(({name!r}, 'COLUMN'),), elsewhere the program's option for a column, or in the file"
             if is_hub(label) and name == TEXT:
                 how = "the last part of the spec"
             names = ", ".join(map(repr, available)) or "none"
@@ -417,11 +420,21 @@ def _opened(path: Path) -> Any:
 
 @lru_cache
 def _is_quoted(path: Path, changed: int) -> bool:
-    """`looks_quoted`, logged once for each state of the file; `changed` only keys the cache."""
+    """`looks_quoted`, logged once for each state of the file; `changed` only keys the cache. Raises `InputError` if a later cell is
+    not quoted properly."""
     is_quoted = looks_quoted(path)
     if is_quoted:
+        problem = f"{path}: the first quotes surround cells, but others do not; write raw:{path} if quotes are text, or quoted:{path}"
+        with foreign_errors(problem), _opened(path) as file:
+            deque(quoted_rows(file), maxlen=0)  # pandas joins rows at such a quote
         log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
     return is_quoted
+
+
+def quoted_rows(file: Iterable[str]) -> Iterator[list[str]]:
+    """The rows of a `.tsv` whose cells are quoted; raises `csv.Error` if one is not quoted properly."""
+    csv.field_size_limit(MAX_CELL)
+    return csv.reader(file, delimiter="\t", strict=True)
 
 
 def looks_quoted(path: Path) -> bool:

@@ -13,7 +13,7 @@ from jaxtyping import Float, Integer
 
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.core.ops.nearest import nearest_others, overlap
-from jaxdistill.data.text import read
+from jaxdistill.data.text import files_of, read
 from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Sources, TestSet, spearman
 from jaxdistill.models.vectors import similarities, unit_rows, unit_vectors, vectors_of_pairs
 
@@ -51,22 +51,22 @@ class AgreementTask:
     def metrics(self) -> tuple[str, ...]:
         """The names of a sentence encoder's scores. A recall needs more others than its rank, or it would always be 1."""
         others = 0 if self.nearest is None else len(self.nearest) - 1
-        return METRIC, *(name for rank, name in RECALLS.items() if rank < others)
+        return METRIC, *(metric for rank, metric in RECALLS.items() if rank < others)
 
     def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
         """The `metrics`; the teacher itself has 1. A cross-encoder has only the correlation."""
-        what = "agreement with the teacher"
+        name = "agreement with the teacher"
         if isinstance(embed, Scorer):
-            return {METRIC: spearman(self.teacher, similarities(embed, self.first, self.second), what=what)}
+            return {METRIC: spearman(self.teacher, similarities(embed, self.first, self.second), name=name)}
         roles = [*self.roles[0], *self.roles[1]]
         roles = roles if any(roles) else ()  # without roles, `embed` need not be a `RoleEmbed`
         vectors, left, right = vectors_of_pairs(embed, self.first, self.second, roles=roles)
-        scores = {METRIC: spearman(self.teacher, np.einsum("ne,ne->n", vectors[left], vectors[right]), what=what)}
+        scores = {METRIC: spearman(self.teacher, np.einsum("ne,ne->n", vectors[left], vectors[right]), name=name)}
         if self.nearest is not None:
             nearest = nearest_others(vectors, vectors, count=max(RECALLS))[1]
-            for rank, name in RECALLS.items():
-                if name in self.metrics:
-                    scores[name] = overlap(self.nearest[:, :rank], nearest[:, :rank])
+            for rank, metric in RECALLS.items():
+                if metric in self.metrics:
+                    scores[metric] = overlap(self.nearest[:, :rank], nearest[:, :rank])
         return scores
 
 
@@ -111,9 +111,10 @@ def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
-    if not sources.text:
+    files = files_of("text", sources.text)
+    if not files:
         raise MissingSet("needs text=FILE with sentences and teacher=MODEL; give both.")
-    yield TestSet(name="agreement", protocol=PROTOCOL, files=sources.text, uses=("teacher",))
+    yield TestSet(name="agreement", protocol=PROTOCOL, files=tuple(files), references=("teacher",))
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:

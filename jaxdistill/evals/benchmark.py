@@ -21,7 +21,7 @@ def _sets(sources: Sources) -> Iterable[TestSet]:
     with foreign_errors(f"mteb={sources.mteb} names no benchmark or task of an installed mteb (pip install mteb)"):
         import mteb
 
-        is_benchmark = any(one.name == sources.mteb for one in mteb.get_benchmarks())
+        is_benchmark = any(benchmark.name == sources.mteb for benchmark in mteb.get_benchmarks())
         names = [name.strip() for name in sources.mteb.split(",")]
         for task in mteb.get_benchmark(sources.mteb).tasks if is_benchmark else map(mteb.get_task, names):
             name, protocol = task.metadata.name, f"mteb {mteb.__version__}: {task.metadata.main_score}"

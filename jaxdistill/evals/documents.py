@@ -13,6 +13,7 @@ sentence-transformers/NanoBEIR-en does: its splits are sets. `A+B` runs the quer
 for a set in two languages, this measures retrieval across them.
 """
 
+import gzip
 import json
 import logging
 import os
@@ -21,7 +22,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast, get_args
+from typing import IO, Any, NamedTuple, cast, get_args
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -30,6 +31,7 @@ from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer, Split
 from jaxdistill.core.files import foreign_errors, make_folder_atomic
 from jaxdistill.core.ops.nearest import nearest
 from jaxdistill.core.paths import cache_folder
+from jaxdistill.data.text import looks_quoted, quoted_rows
 from jaxdistill.evals.evaluation import (
     Evaluation,
     MissingSet,
@@ -37,8 +39,6 @@ from jaxdistill.evals.evaluation import (
     Result,
     Sources,
     TestSet,
-    cells,
-    opened,
     refuse_same_vectors,
 )
 from jaxdistill.models.vectors import finite_vectors, unit_or_zero_vectors
@@ -120,19 +120,19 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
     """
     names = _names(spec)
     folders = [Path(name) if Path(name).is_dir() else _fetched(name) for name in names]
-    of_queries, of_corpus = folders[0], folders[-1]
-    beside = of_queries.resolve().with_name(f"{of_queries.resolve().name}-qrels")
-    if not any(of_queries.glob("qrels*")) and not Path(names[0]).is_dir():
-        beside = _fetched(f"{names[0]}-qrels")
+    query_folder, corpus_folder = folders[0], folders[-1]
+    qrels_folder = query_folder.resolve().with_name(f"{query_folder.resolve().name}-qrels")
+    if not any(query_folder.glob("qrels*")) and not Path(names[0]).is_dir():
+        qrels_folder = _fetched(f"{names[0]}-qrels")
     qrels: dict[Split, Path] = {}
-    for other in SPLITS:
-        paths = [of_queries / f"qrels/{other}.tsv", beside / f"{other}.tsv"]
-        if other == "test":
-            paths.append(of_queries / "qrels.tsv")
-        if path := next(filter(Path.is_file, (Path(f"{path}{end}") for path in paths for end in ("", ".gz"))), None):
-            qrels[other] = path
-    corpus = next(filter(None, (sorted(of_corpus.glob(pattern)) for pattern in CORPUS)), [])
-    queries = next(filter(None, (sorted(of_queries.glob(pattern)) for pattern in QUERIES)), [])
+    for name in SPLITS:
+        paths = [query_folder / f"qrels/{name}.tsv", qrels_folder / f"{name}.tsv"]
+        if name == "test":
+            paths.append(query_folder / "qrels.tsv")
+        existing = [path for plain in paths for path in (plain, Path(f"{plain}.gz")) if path.is_file()]
+        if existing:
+            qrels[name] = existing[0]
+    corpus, queries = _part(corpus_folder, CORPUS), _part(query_folder, QUERIES)
     if not corpus or not queries or split not in qrels:
         advice = f", or give {option}={next(iter(qrels))}" if qrels else ""
         raise InputError(
@@ -142,10 +142,21 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
     return SetFiles(set_name(spec), corpus, queries, qrels[split], split)
 
 
+def _part(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    """The files of the first pattern that matches any in the folder; empty if none does."""
+    for pattern in patterns:
+        if files := sorted(folder.glob(pattern)):
+            return files
+    return []
+
+
 def set_name(spec: str) -> str:
     """The name of a set: of its folder or on the hub; `A+B` joins two names."""
-    names = {part: os.path.basename(os.path.abspath(part)) for part in _names(spec)}
-    return "+".join(name if Path(part).is_dir() else name.rpartition(":")[2] for part, name in names.items())
+    names = []
+    for part in _names(spec):
+        name = os.path.basename(os.path.abspath(part))
+        names.append(name if Path(part).is_dir() else name.rpartition(":")[2])
+    return "+".join(names)
 
 
 def _names(spec: str) -> list[str]:
@@ -194,13 +205,13 @@ def read_set(files: SetFiles) -> RetrievalSet:
     corpus = _records(files.corpus, ["title", "text"])
     judged: dict[str, dict[str, int]] = {}
     with foreign_errors(f"{files.qrels}: a judgement is query, document and a whole number, separated by tabs"):
-        for query, document, grade in _judgements(cells(files.qrels)):
+        for query, document, grade in _judgements(_cells(files.qrels)):
             relevance = int(re.sub(r"\.0*$", "", grade))
             if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
                 raise InputError(f"{files.qrels} has two grades of {document:.60} for the query {query:.60}; keep one.")
     if lacking := [query for query in judged if not queries.get(query)]:
         raise InputError(f"{files.qrels} judges the query {lacking[0]!r:.60}, of which {files.queries[0]} has no text.")
-    relevant = {name for of_query in judged.values() for name, relevance in of_query.items() if relevance > 0}
+    relevant = {name for grades in judged.values() for name, relevance in grades.items() if relevance > 0}
     if not relevant & corpus.keys():
         raise InputError(
             f"{files.qrels}: no query has a relevant document that {files.corpus[0]} has; at least one judgement must be above 0."
@@ -227,6 +238,19 @@ def _judgements(rows: list[list[str]]) -> list[list[str]]:
     return rows if rows and re.fullmatch(r"-?\d+(\.0*)?", rows[0][-1]) else rows[1:]
 
 
+def _opened(path: Path) -> IO[str]:
+    """Opens a text in UTF-8, plain or `.gz`."""
+    return (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="\n")
+
+
+def _cells(path: Path) -> list[list[str]]:
+    """All rows of a `.tsv`, which may have a header, without outer white space and blank rows; its cells may be quoted."""
+    with foreign_errors(f"{path} is not a table in UTF-8"), _opened(path) as file:
+        rows = quoted_rows(file) if looks_quoted(path) else (line.split("\t") for line in file)
+        stripped = ([cell.strip() for cell in row] for row in rows)
+        return [row for row in stripped if any(row)]
+
+
 def _records(paths: Sequence[Path], fields: list[str]) -> dict[str, list[str]]:
     """Maps the id of each record to its fields, without outer white space; a missing title is empty."""
     records: dict[str, list[str]] = {}
@@ -248,12 +272,13 @@ def _rows(path: Path, fields: list[str]) -> Iterable[Mapping[str, Any]]:
 
         return (row for batch in parquet.ParquetFile(path).iter_batches() for row in batch.to_pylist())
     if ".tsv" not in path.suffixes:
-        with opened(path) as file:
+        with _opened(path) as file:
             return [json.loads(line) for line in file if line.strip()]
-    rows, names = cells(path), ["id", *fields]
-    if rows and {*fields} <= {*(header := [name.lower() for name in rows[0]])}:  # in any order
-        names, rows = header, rows[1:]
-    return (dict(zip(names, row, strict=True)) for row in rows)
+    rows = _cells(path)
+    header = [name.lower() for name in rows[0]] if rows else []
+    if {*fields} <= {*header}:  # in any order
+        return (dict(zip(header, row, strict=True)) for row in rows[1:])
+    return (dict(zip(("id", *fields), row, strict=True)) for row in rows)
 
 
 def ranked_by_vectors(
@@ -327,9 +352,9 @@ def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: s
         return {}
     query, document = (partial(cast(RoleEmbed, embed), role=role) for role in ("query", "document"))
     scores = []
-    for one in sets:
-        ranking = ranked_by_vectors(query, document, one, similarity=similarity)
-        scores.append(scored(ranking, one)[f"documents/{one.name} {NDCG}"])
+    for test_set in sets:
+        ranking = ranked_by_vectors(query, document, test_set, similarity=similarity)
+        scores.append(scored(ranking, test_set)[f"documents/{test_set.name} {NDCG}"])
     return {METRICS[sets[0].split]: float(np.mean(scores))}
 
 
@@ -349,18 +374,22 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
         except InputError as error:  # raised when it is scored, so that the others still are
             content = error
         for prefix in prefixes:
-            files, uses = getattr(content, "paths", ()), ("index_model",) if prefix else ()
-            protocol = f"{PROTOCOL}; judgements of the split {sources.split}"
-            yield TestSet(name=f"{prefix}documents/{name}", protocol=protocol, files=files, content=content, uses=uses)
+            yield TestSet(
+                name=f"{prefix}documents/{name}",
+                protocol=f"{PROTOCOL}; judgements of the split {sources.split}",
+                files=content.paths if isinstance(content, SetFiles) else (),
+                content=content,
+                references=("index_model",) if prefix else (),
+            )
 
 
 def _run(model: Model, test_set: TestSet) -> Result:
-    """Scores the model, and if the set uses the index model, in its index; raises the error with which the set was not found."""
+    """Scores the model on its own index, or on that of the index model; raises the error with which the set was not found."""
     if isinstance(test_set.content, InputError):
         raise test_set.content
     retrieval_set = read_set(test_set.content)
     prefix, document, similarity = "", model.document, model.similarity
-    if "index_model" in test_set.uses:
+    if "index_model" in test_set.references:
         prefix, document, similarity = ASYMMETRIC, model.index, model.index_similarity
     assert model.query is not None and document is not None
     ranking = ranked_by_vectors(model.query, document, retrieval_set, similarity=similarity)
@@ -374,8 +403,9 @@ def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
     """The mean nDCG@10 over sets if there are several, without sets `A+B`, which measure retrieval across languages."""
     averages = {}
     for prefix in ("", ASYMMETRIC):
-        names = [name for name in measured if name.startswith(f"{prefix}documents/") and name.endswith(NDCG)]
-        if len(names := [name for name in names if "+" not in name]) > 1:
+        begin = f"{prefix}documents/"
+        names = [name for name in measured if name.startswith(begin) and name.endswith(NDCG) and "+" not in name]
+        if len(names) > 1:
             averages[f"{prefix}{AVERAGE}"] = float(np.mean([measured[name] for name in names]))
     return averages
 

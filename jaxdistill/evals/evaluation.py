@@ -1,28 +1,23 @@
 """Defines an evaluation: its name in `tasks`, its sets, how a set is read and scored, and how scores are shown.
 
-`evals/suite.py` lists the package's evaluations; a user's module lists its own in `EVALUATIONS`. Evaluations share the readers of
+`evals/suite.py` lists the package's evaluations; a user's module lists its own in `EVALUATIONS`. Evaluations share the reader of
 tables, rank correlation and the area under the ROC curve at the end of this file. Vectors that are all the same are an error.
 """
 
-import csv
-import gzip
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Integer, Real
 
 from jaxdistill.core import Embed, InputError, Split
-from jaxdistill.core.files import foreign_errors
-from jaxdistill.data.text import looks_quoted
+from jaxdistill.data.text import content_digest, prefix, read
 from jaxdistill.models.vectors import unit_rows
 
-LONGEST_CELL = 2**31 - 1
-"""Most characters of a quoted cell; Python's own limit, 131,072, is less than a long document has."""
 CONSTANT = 1e-7
 """Similarities that span at most this fraction of the largest differ by float32 rounding alone, so they do not rank anything."""
 
@@ -60,7 +55,7 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """Where sets are: the arguments of `jaxdistill.evaluate` of the same names, with files found."""
+    """Where sets are: the arguments of `jaxdistill.evaluate` of the same names."""
 
     tasks: tuple[str, ...] = ()
     data: str = ""
@@ -70,7 +65,7 @@ class Sources:
     bitext: tuple[str, ...] = ()
     retrieval: tuple[str, ...] = ()
     split: Split = "test"
-    text: tuple[Path, ...] = ()
+    text: tuple[str, ...] = ()
     """Empty without a teacher."""
     mteb: str = ""
     mteb_folder: Path | None = None
@@ -82,7 +77,7 @@ class Sources:
         """A subfolder of the data folder; raises `MissingSet` without a data folder."""
         if not self.data:
             raise MissingSet(f"needs data=FOLDER with {part}/, or JAXDISTILL_DATA")
-        return part_of(self.data, part)
+        return Path(self.data) / part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,27 +88,29 @@ class TestSet:
 
     name: str
     protocol: str = ""
-    files: tuple[Path, ...] = ()
-    """All files that it reads; empty if it comes from the hub."""
+    files: tuple[str | Path, ...] = ()
+    """All files that it reads, a table perhaps behind `raw:` or `quoted:`; empty if it comes from the hub."""
     content: Any = None
     """What else `Evaluation.run` needs to know of it."""
-    uses: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
     """Other models on which the result depends: `index_model`, `teacher`."""
     is_repeatable: bool = True
     """Whether the same model always gets the same result, so that it can be cached."""
 
     @property
-    def file(self) -> Path:
+    def file(self) -> str | Path:
         """The only file."""
         return self.files[0]
 
+    @property
+    def paths(self) -> list[Path]:
+        """The files without their prefixes."""
+        return [Path(file.removeprefix(prefix(file))) for file in map(str, self.files)]
+
     def digest(self) -> str:
-        """SHA-256 of the name, the protocol, and the names and contents of the files."""
-        sha = hashlib.sha256(f"{self.name}\n{self.protocol}".encode())
-        for path in self.files:
-            sha.update(path.name.encode(errors="surrogateescape"))
-            sha.update(hashlib.sha256(path.read_bytes()).digest())
-        return sha.hexdigest()
+        """SHA-256 of the name, the protocol, and the contents of the files."""
+        content = content_digest(list(map(str, self.files)))
+        return hashlib.sha256(f"{self.name}\n{self.protocol}\n{content}".encode()).hexdigest()
 
 
 class Result(NamedTuple):
@@ -142,7 +139,7 @@ class Evaluation:
     """Reads a set and scores a model."""
     averages: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda scores: {}
     """Averages of its scores, if all scores that they need were measured."""
-    is_plain: bool = False
+    has_units: bool = False
     """Whether its scores have units of their own, and are not shown × 100."""
     headings: Mapping[str, str] = field(default_factory=dict)
     """Rows of a report's first table: maps scores to headings, the most informative first. If none was measured, all of its
@@ -178,84 +175,40 @@ class EmbeddingCache:
         return np.stack(vectors) if vectors else np.asarray(self._embed([]))
 
 
-def part_of(folder: str | Path, part: str) -> Path:
-    """`folder/part` of a data folder, or `folder` itself if it has no such subfolder but `.gz` files."""
-    inside = Path(folder) / part
-    return Path(folder) if not inside.is_dir() and any(Path(folder).glob("*.gz")) else inside
+def read_table(file: str | Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
+    """The cells of each row in these columns, read as training reads text but without outer white space; leaves out blank rows.
 
-
-def opened(path: Path) -> IO[str]:
-    """Opens a text in UTF-8, plain or `.gz`."""
-    return (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="\n")
-
-
-def table_suffix(path: Path) -> str:
-    """The suffix of a table, such as `.csv`, without `.gz`."""
-    return Path(path.name.removesuffix(".gz")).suffix.lower()
-
-
-def cells(path: Path) -> list[list[str]]:
-    """All rows of a `.csv`, or of any other table as tab-separated cells, which are read as quoted if they look so; plain or `.gz`.
-
-    Leaves out outer white space and blank rows; a header is a row.
+    Raises `InputError` for a missing column or an empty cell.
     """
-    separator = "," if table_suffix(path) == ".csv" else "\t"
-    with foreign_errors(f"{path} is not a table in UTF-8"), opened(path) as file:
-        is_quoted = separator == "," or looks_quoted(path)
-        csv.field_size_limit(LONGEST_CELL)
-        split = csv.reader(file, delimiter=separator, strict=True) if is_quoted else (line.split("\t") for line in file)
-        stripped = ([cell.strip() for cell in row] for row in split)
-        return [row for row in stripped if any(row)]
-
-
-def read_table(path: str | Path, names: Sequence[str], *, needs_header: bool = True) -> dict[str, tuple[str, ...]]:
-    """The columns of a table with a header, by their lower-case names; raises `InputError` for a missing column, a row of another
-    length, or an empty cell.
-
-    Args:
-      names: columns that the table must have, in lower case; the header's case does not matter.
-      needs_header: False: a table whose first row lacks these names has no header, and exactly these columns.
-    """
-    if table_suffix(Path(path)) not in (".csv", ".tsv"):
-        raise InputError(f"{path} must be a .tsv or .csv table, which may be compressed as .gz.")
-    rows = cells(Path(path))
-    header = [name.lower() for name in rows[0]] if rows else []
-    if {*names} <= {*header}:
-        del rows[0]
-    elif not needs_header and len(header) == len(names):
-        header = list(names)
-    if not rows or any(header.count(name) != 1 for name in names):
-        raise InputError(
-            f"{path}: the columns are {', '.join(header) or 'none':.200}, of {len(rows)} rows; {' and '.join(names)} are needed, "
-            "each once, and at least one row."
-        )
-    if ragged := [row for row in rows if len(row) != len(header)]:
-        raise InputError(f"{path}: a row has {len(ragged[0])} cells instead of {len(header)}: {ragged[0]!r:.60}.")
-    table = dict(zip(header, zip(*rows, strict=True), strict=True))
-    for name in names:
-        if "" in table[name]:
-            row = rows[table[name].index("")]
-            raise InputError(f"{path}: the row {row!r:.60} has an empty cell in the column {name}.")
-    return table
+    rows = []
+    for row in read([str(file)], columns, numbers=True):
+        cells = tuple(map(str.strip, row))
+        if all(cells):
+            rows.append(cells)
+        elif any(cells):
+            raise InputError(f"{file}: the row {cells!r:.60} has an empty cell; {', '.join(columns)} are needed.")
+    return rows
 
 
 def labelled(
-    path: str | Path, sentences: Sequence[str], classes: Sequence[str]
+    file: str | Path, sentences: Sequence[str], classes: Sequence[str]
 ) -> tuple[Integer[np.ndarray, " n"], list[tuple[str, ...]]]:
     """For each row of a table, the index in `classes` of its `label`, and its cells in the columns `sentences`; raises `InputError`
     for any other label."""
-    table = read_table(path, ("label", *sentences))
-    if wrong := [name for name in table["label"] if name not in classes]:
-        raise InputError(f"{path}: label {wrong[0]!r:.40} is not one of {', '.join(classes)}.")
-    labels = np.array([classes.index(name) for name in table["label"]])
-    return labels, list(zip(*(table[name] for name in sentences), strict=True))
+    labels, texts = [], []
+    for label, *cells in read_table(file, ("label", *sentences)):
+        if label not in classes:
+            raise InputError(f"{file}: label {label!r:.40} is not one of {', '.join(classes)}.")
+        labels.append(classes.index(label))
+        texts.append(tuple(cells))
+    return np.array(labels), texts
 
 
-def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, " n"], *, what: str) -> float:
-    """Spearman's rank correlation, in [-1, 1]; ties get their mean rank. Raises `InputError`, which names the pairs as `what`, if a
-    side is constant."""
-    refuse_collapsed(reference, f"{what}: the reference finds all {len(reference)} pairs")
-    refuse_collapsed(similarities, f"{what}: the model finds all {len(similarities)} pairs")
+def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, " n"], *, name: str) -> float:
+    """Spearman's rank correlation, in [-1, 1]; ties get their mean rank. Raises `InputError`, which begins with the `name` of the
+    pairs, if all similarities or all references are equal."""
+    refuse_collapsed(reference, f"{name}: the reference finds all {len(reference)} pairs")
+    refuse_collapsed(similarities, f"{name}: the model finds all {len(similarities)} pairs")
     from scipy import stats  # imported here: it takes over a second
 
     correlation: Any = stats.spearmanr(reference, similarities)
@@ -271,16 +224,18 @@ def area_under_roc(labels: Real[np.ndarray, " n"], scores: Float[np.ndarray, " n
     return float(test.statistic / (len(positives) * len(negatives)))
 
 
-def refuse_collapsed(similarities: Real[np.ndarray, " n"], begin: str) -> None:
-    """Raises `InputError` if all similarities are the same; `begin` is the start of the message."""
+def refuse_collapsed(similarities: Real[np.ndarray, " n"], finding: str) -> None:
+    """Raises `InputError` if all similarities are the same; `finding` begins the message, such as `the model finds all pairs`."""
     if np.ptp(similarities) <= CONSTANT * np.abs(similarities).max():
-        what = f"equally similar ({similarities[0]:.4g}): it has collapsed to one vector or one score for everything"
-        raise InputError(f"{begin} {what}.")
+        raise InputError(
+            f"{finding} equally similar ({similarities[0]:.4g}): it has collapsed to one vector or one score for everything."
+        )
 
 
-def refuse_same_vectors(vectors: Float[np.ndarray, "n e"], texts: Sequence[str], what: str) -> None:
-    """Raises `InputError` if all vectors point the same way although texts differ; `what` names the texts."""
+def refuse_same_vectors(vectors: Float[np.ndarray, "n e"], texts: Sequence[str], kind: str) -> None:
+    """Raises `InputError` if all vectors point the same way although texts differ; `kind` is the plural of what a text is, such as
+    `sentences`."""
     if len(set(texts)) > 1:
         unit = unit_rows(vectors)
         similarities = np.einsum("ne,e->n", unit, unit[np.argmax(np.any(vectors, axis=1))])
-        refuse_collapsed(similarities, f"the model finds all {len(vectors):,} {what}")
+        refuse_collapsed(similarities, f"the model finds all {len(vectors):,} {kind}")

@@ -60,8 +60,8 @@ def measures(pairs: GradedPairs, embed: Embed) -> Mapping[str, float]:
     second = np.stack([vectors[text] for text in pairs.second])
     same = pairs.scores > SAME_MEANING
     between = pairwise_cosines(np.stack(list(vectors.values())))
-    both = zip(pairs.first, pairs.second, strict=True)
-    edits = np.array([edit_distance(one.split(), other.split()) for one, other in both])
+    texts = zip(pairs.first, pairs.second, strict=True)
+    edits = np.array([edit_distance(first_text.split(), second_text.split()) for first_text, second_text in texts])
     similarities = np.einsum("ne,ne->n", first, second)
     return {
         "geometry/alignment": alignment(first[same], second[same], power=2),
@@ -69,8 +69,8 @@ def measures(pairs: GradedPairs, embed: Embed) -> Mapping[str, float]:
         "geometry/alignment (DistilCSE)": alignment(first[same], second[same], power=1),
         "geometry/uniformity (DistilCSE)": uniformity(between, power=1),
         "geometry/anisotropy": float(np.mean(between)),
-        "geometry/edit distance": spearman(edits, similarities, what=pairs.name),
-        "geometry/edit distance of gold": spearman(edits, pairs.scores, what=pairs.name),
+        "geometry/edit distance": spearman(edits, similarities, name=pairs.name),
+        "geometry/edit distance of gold": spearman(edits, pairs.scores, name=pairs.name),
         # The scalar product of two unit vectors.
         "geometry/out-of-domain cosine": float(np.prod(unit_vectors(embed, OUT_OF_DOMAIN), axis=0).sum()),
     }
@@ -105,9 +105,9 @@ def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
 EVALUATION = Evaluation(
     task="geometry",
     scores=("geometry",),
-    sets=lambda sources: [sts.set_on("sts-b-dev", "geometry", PROTOCOL, sources)],
+    sets=lambda sources: [sts.test_set_of("sts-b-dev", "geometry", PROTOCOL, sources)],
     run=lambda model, test_set: measures(sts.pairs_of(test_set), model.embed),
-    is_plain=True,
+    has_units=True,
 )
 
 
@@ -121,7 +121,7 @@ def whitening(vectors: Float[np.ndarray, "n e"]) -> Callable[[Float[np.ndarray, 
     """
     if len(vectors) <= (width := vectors.shape[1]):
         raise InputError(
-            f"postprocess=whiten needs more than {width} distinct sentences, the width of the vectors; it has {len(vectors)}."
+            f"whiten needs a text with more than {width} distinct sentences, the width of the vectors; it has {len(vectors)}."
         )
     mean, kernel = principal_axes(vectors, power=1.0)
     return lambda others: ((others - mean) @ kernel).astype(np.float32)
@@ -142,7 +142,8 @@ def rates(sentences: Sequence[str], embed: Embed) -> dict[str, float]:
         embed([sentence])
     embed(sentences)
     return {
-        "speed/batch 1 (sentences/s)": len(sentences) / timeit(lambda: [embed([one]) for one in sentences], number=1),
+        "speed/batch 1 (sentences/s)": len(sentences)
+        / timeit(lambda: [embed([sentence]) for sentence in sentences], number=1),
         RATE: PASSES * len(sentences) / timeit(lambda: embed(sentences), number=PASSES),
     }
 
@@ -160,7 +161,7 @@ SPEED_PROTOCOL = (
 SPEED = Evaluation(
     task="speed",
     scores=("speed",),
-    sets=lambda sources: [sts.set_on("sts-b", "speed", SPEED_PROTOCOL, sources, is_repeatable=False)],
+    sets=lambda sources: [sts.test_set_of("sts-b", "speed", SPEED_PROTOCOL, sources, is_repeatable=False)],
     run=_run_speed,
-    is_plain=True,
+    has_units=True,
 )

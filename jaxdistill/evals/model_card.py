@@ -135,12 +135,14 @@ def averaged_steps(steps: Sequence[int]) -> str:
 
 
 def origin_of(*models: SentenceModel) -> dict[str, str]:
-    """The base models and languages of what is made from these models, as their cards state them."""
+    """The base models of these models, and the languages that they share, as their cards state them: for the `Facts` of a model that
+    is made from them. Models without a stated language do not count."""
     stated = [model.languages for model in models if model.languages]
-    return {
-        "base_models": ", ".join(dict.fromkeys(name for model in models for name in model.base_models)),
-        "languages": ", ".join(one for one in stated[0] if all(one in each for each in stated)) if stated else "",
-    }
+    shared = (
+        [language for language in stated[0] if all(language in languages for languages in stated)] if stated else []
+    )
+    base_models = dict.fromkeys(name for model in models for name in model.base_models)
+    return {"base_models": ", ".join(base_models), "languages": ", ".join(shared)}
 
 
 def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -> str:

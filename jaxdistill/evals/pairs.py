@@ -1,7 +1,6 @@
 """Scores the similarities of sentence pairs: their correlation with grades, and how well they separate two classes.
 
-A file of graded pairs is a table with the columns `score`, `sentence1`, `sentence2`. With a header line the columns may have any
-order, and other columns are ignored; without one the file has exactly these three. The scale of the scores does not matter: only
+A file of graded pairs is a table with the columns `score`, `sentence1`, `sentence2`. The scale of the scores does not matter: only
 their order is used.
 
 Without such a file, the sets are QQP, QNLI and MRPC by the protocol of Trans-Encoder (Liu et al., ICLR 2022,
@@ -23,6 +22,7 @@ from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.core.files import foreign_errors
+from jaxdistill.data.text import MissingColumn, file_of
 from jaxdistill.evals.evaluation import (
     Evaluation,
     MissingSet,
@@ -33,7 +33,6 @@ from jaxdistill.evals.evaluation import (
     area_under_roc,
     average_of,
     labelled,
-    part_of,
     read_table,
     refuse_collapsed,
     spearman,
@@ -44,17 +43,17 @@ COLUMNS = ("score", "sentence1", "sentence2")
 METRIC = "pairs/spearman"
 AUC_METRIC = "pairs/auc"
 """Metric of pairs with the scores 0 and 1."""
-TEST: Mapping[str, tuple[str, str, slice]] = {
-    "qqp": ("pairs", "qqp.sample.tsv.gz", slice(0, None)),
-    "qnli": ("pairs", "qnli.dev.tsv.gz", slice(1000, None)),
-    "mrpc": ("transfer", "mrpc.test.tsv.gz", slice(0, None)),
+TEST: Mapping[str, tuple[str, slice]] = {
+    "qqp": ("pairs/qqp.sample.tsv.gz", slice(0, None)),
+    "qnli": ("pairs/qnli.dev.tsv.gz", slice(1000, None)),
+    "mrpc": ("transfer/mrpc.test.tsv.gz", slice(0, None)),
 }
-"""Maps sets of two classes to their folder, file and rows."""
-DEV: Mapping[str, tuple[str, str, slice]] = {
-    "qnli-dev/auc": ("pairs", "qnli.dev.tsv.gz", slice(1000)),
-    "mrpc-dev/auc": ("transfer", "mrpc.train.tsv.gz", slice(408)),
+"""Maps sets of two classes to their file in a data folder, and their rows."""
+DEV: Mapping[str, tuple[str, slice]] = {
+    "qnli-dev/auc": ("pairs/qnli.dev.tsv.gz", slice(1000)),
+    "mrpc-dev/auc": ("transfer/mrpc.train.tsv.gz", slice(408)),
 }
-"""The same for sets that choose models, by metric."""
+"""Maps metrics of sets that choose models to the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +81,7 @@ def is_binary(pairs: GradedPairs) -> bool:
 
 def pairs_spearman(embed: Embed | Scorer, pairs: GradedPairs) -> float:
     """Spearman's correlation of the model's similarities and the scores, in [-1, 1]."""
-    return spearman(pairs.scores, similarities(embed, pairs.first, pairs.second), what=pairs.name)
+    return spearman(pairs.scores, similarities(embed, pairs.first, pairs.second), name=pairs.name)
 
 
 def pairs_auc(embed: Embed | Scorer, pairs: GradedPairs) -> float:
@@ -98,39 +97,47 @@ def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> d
     return {"name": pairs.name, "gold": pairs.scores.tolist(), "similarities": rounded}
 
 
-def read_pairs(path: str | Path) -> GradedPairs:
+def read_pairs(file: str | Path) -> GradedPairs:
     """Reads a file of graded pairs; raises `InputError` for a bad row."""
-    table = read_table(path, COLUMNS, needs_header=False)
-    with foreign_errors(f"{path}: each row needs a score and two sentences"):
-        scores = np.array(list(map(float, table["score"])))
-    first, second = table["sentence1"], table["sentence2"]
-    return GradedPairs(name=Path(path).name, first=first, second=second, scores=scores, subsets=table.get("subset", ()))
+    try:
+        rows = read_table(file, (*COLUMNS, "subset"))
+    except MissingColumn:
+        rows = read_table(file, COLUMNS)
+    with foreign_errors(f"{file}: each row needs a score and two sentences"):
+        scores = np.array([float(row[0]) for row in rows])
+    return GradedPairs(
+        name=Path(file).name,
+        first=tuple(row[1] for row in rows),
+        second=tuple(row[2] for row in rows),
+        scores=scores,
+        subsets=tuple(row[3] for row in rows if len(row) > len(COLUMNS)),
+    )
 
 
-def binary_pairs(path: Path, rows: slice) -> GradedPairs:
+def binary_pairs(file: str | Path, rows: slice) -> GradedPairs:
     """The rows `rows` of a file with the columns `label`, `sentence1` and `sentence2`; the labels, 0 and 1, become scores."""
-    labels, texts = labelled(path, ("sentence1", "sentence2"), ("0", "1"))
+    labels, texts = labelled(file, ("sentence1", "sentence2"), ("0", "1"))
     first, second = (tuple(row[side] for row in texts[rows]) for side in (0, 1))
-    return GradedPairs(name=path.name, first=first, second=second, scores=labels[rows].astype(np.float64))
+    return GradedPairs(name=Path(file).name, first=first, second=second, scores=labels[rows].astype(np.float64))
 
 
 def dev_pairs(folder: str | Path, metric: str) -> GradedPairs:
     """The pairs for choosing models by a metric of `DEV`, from a data folder."""
-    part, file, rows = DEV[metric]
-    return binary_pairs(part_of(folder, part) / file, rows)
+    file, rows = DEV[metric]
+    return binary_pairs(Path(folder) / file, rows)
 
 
 def _sets(sources: Sources) -> Iterator[TestSet]:
     if sources.pairs:
         protocol = "Spearman of cosine similarity and score; AUC where all scores are 0 or 1"
-        yield TestSet(name="pairs", protocol=protocol, files=(Path(sources.pairs),))
+        yield TestSet(name="pairs", protocol=protocol, files=(file_of("pairs", sources.pairs),))
         return
     if not sources.data:
         raise MissingSet("needs pairs=FILE with score, sentence1, sentence2, or data=FOLDER.")
-    for name, (part, file, rows) in TEST.items():
+    for name, (file, rows) in TEST.items():
         skipped = f"; all but the first {rows.start:,} pairs, which are dev" if rows.start else ""
         protocol = f"area under the ROC curve of cosine similarity (Trans-Encoder){skipped}"
-        yield TestSet(name=f"auc/{name}", protocol=protocol, files=(sources.part(part) / file,), content=rows)
+        yield TestSet(name=f"auc/{name}", protocol=protocol, files=(Path(sources.data) / file,), content=rows)
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float] | Result:
@@ -138,11 +145,11 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float] | Result:
         return {test_set.name: pairs_auc(model.embed, binary_pairs(test_set.file, test_set.content))}
     pairs = read_pairs(test_set.file)
     predicted = similarities(model.embed, pairs.first, pairs.second)
-    scores = {"pairs": spearman(pairs.scores, predicted, what=pairs.name)}
+    scores = {"pairs": spearman(pairs.scores, predicted, name=pairs.name)}
     if is_binary(pairs):
         scores[AUC_METRIC] = area_under_roc(pairs.scores, predicted)
-    drawn = scored_pairs(pairs, predicted)
-    return Result(scores, drawn, details={"pairs": drawn["similarities"]})
+    to_plot = scored_pairs(pairs, predicted)
+    return Result(scores, to_plot, details={"pairs": to_plot["similarities"]})
 
 
 EVALUATION = Evaluation(

@@ -56,25 +56,25 @@ class ScoreRow(NamedTuple):
     label: str
     values: list[float | None]
     cells: list[str]
-    is_plain: bool
+    has_units: bool
     """Whether its values have their own unit."""
 
 
 def score_rows(entries: Sequence[Entry]) -> tuple[list[ScoreRow], list[ScoreRow], list[ScoreRow]]:
     """Rows of the main scores, of costs, and of all other scores; leaves out rows without any value."""
 
-    def row(label: str, values: list[float | None], form: Callable[[float], str], *, is_plain: bool) -> ScoreRow:
-        return ScoreRow(label, values, ["–" if value is None else form(value) for value in values], is_plain)
+    def row(label: str, values: list[float | None], form: Callable[[float], str], *, has_units: bool) -> ScoreRow:
+        return ScoreRow(label, values, ["–" if value is None else form(value) for value in values], has_units)
 
     names = list(dict.fromkeys(name for entry in entries for name in entry.scores))
     main, scores, costs = suite.headings(names), {}, []
     for name in names:
-        is_plain, values = suite.is_plain(name), [entry.scores.get(name) for entry in entries]
-        form = plain_number if is_plain else hundredfold
-        scores[name] = row(main.get(name, name), values, form, is_plain=is_plain)
+        has_units, values = suite.has_units(name), [entry.scores.get(name) for entry in entries]
+        form = plain_number if has_units else hundredfold
+        scores[name] = row(main.get(name, name), values, form, has_units=has_units)
     for name, (label, form) in COSTS.items():
         if any(values := [entry.costs.get(name) for entry in entries]):
-            costs.append(row(label, values, form, is_plain=True))
+            costs.append(row(label, values, form, has_units=True))
     return [scores[name] for name in main], costs, [scores[name] for name in names if name not in main]
 
 
@@ -162,13 +162,13 @@ def write_page(
 
 def _shares(row: ScoreRow, entries: Sequence[Entry], teacher: str) -> list[str] | None:
     """Each other model's value as a percentage of the teacher's; None if that is missing, not positive or has its own unit."""
-    of_models = list(zip(entries, row.values, strict=True))
-    whole = next((value for entry, value in of_models if entry.name == teacher), None)
-    if not whole or whole < 0 or row.is_plain:
+    entry_values = list(zip(entries, row.values, strict=True))
+    reference = next((value for entry, value in entry_values if entry.name == teacher), None)
+    if not reference or reference < 0 or row.has_units:
         return None
     return [
-        "" if value is None or entry.name == teacher or entry.is_cited else f"{value / whole:.1%}"
-        for entry, value in of_models
+        "" if value is None or entry.name == teacher or entry.is_cited else f"{value / reference:.1%}"
+        for entry, value in entry_values
     ]
 
 
@@ -185,18 +185,25 @@ def entries_of(content: Mapping[str, Any], scored_pairs: Mapping[str, Any] | Non
     return entries + [Entry(name=row["label"], scores=row["scores"], is_cited=True) for row in content["papers"]]
 
 
+def failures(content: Mapping[str, Any]) -> dict[str, str]:
+    """Maps the models and evaluations that failed to the reasons, from the content of an evaluation's results file."""
+    failed = {f"model {name}": reason for name, reason in content["failed"].items()}
+    for row in content["models"]:
+        failed |= {f"{name} of {row['model']}": reason for name, reason in row["failed"].items()}
+    return failed
+
+
 def write_evaluation(content: Mapping[str, Any], scored_pairs: Mapping[str, Any], path: Path) -> None:
     """Writes the report of an evaluation; arguments as of `entries_of`."""
-    failed, inputs = dict(content["failed"]), content["inputs"]
-    for row in content["models"]:
-        failed |= {f"{name} of {row['model']}": why for name, why in row["failed"].items()}
-    set_inputs = {name: value for name, value in inputs.items() if value}
-    settings = {name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in set_inputs.items()}
-    settings |= {"data": content["data"], "Missing sets": " ".join(content["absent"])}
+    inputs = content["inputs"]
+    settings = {
+        name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in inputs.items() if value
+    }
+    settings["Missing sets"] = " ".join(content["absent"])
     settings |= {row["label"]: row["tables"] for row in content["papers"]}
     settings["Versions"] = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
     teacher = short_names([row["model"] for row in content["models"]]).get(inputs["teacher"], "")
-    sections = {"Failed": failed, "What was evaluated": settings, "How it was measured": content["protocol"]}
+    sections = {"Failed": failures(content), "What was evaluated": settings, "How it was measured": content["protocol"]}
     entries = entries_of(content, scored_pairs)
     write_page(path, entries, title="Evaluation of sentence encoders", teacher=teacher, sections=sections)
 
@@ -221,7 +228,7 @@ def read_curves(metrics_path: str | Path) -> dict[str, list[tuple[int, float]]]:
             is_number = isinstance(value, int | float) and math.isfinite(value)
             if is_number and "step" in row and (name == "loss" or name.endswith(DEV_SCORES)):
                 values.setdefault(name, {})[row["step"]] = value
-    return {name: sorted(of_steps.items()) for name, of_steps in values.items()}
+    return {name: sorted(by_step.items()) for name, by_step in values.items()}
 
 
 def training_plot(metrics_path: str | Path, out_png: str | Path, *, title: str = "Training") -> Path:
@@ -262,11 +269,13 @@ def images(entries: Sequence[Entry], plot: Path | None = None) -> list[dict[str,
         note = "The star is the best dev score. Losses of different objectives are not comparable."
         add("Learning curves", note, plot.read_bytes())
     scored = [(entry.name, entry.scored_pairs) for entry in entries if entry.scored_pairs]
-    every = [similarity for _, pairs in scored for similarity in pairs["similarities"]]
+    similarities = [similarity for _, pairs in scored for similarity in pairs["similarities"]]
     for name, pairs in scored:
         figure, (panel,) = _canvas(height=3.4, width=4.6)
         panel.scatter(pairs["gold"], pairs["similarities"], s=9, alpha=0.5, linewidths=0, color=LOSS_COLOR)
-        panel.set(xlabel="gold score", ylabel="cosine similarity", ylim=(min(every) - 0.05, max(every) + 0.05))
+        panel.set(
+            xlabel="gold score", ylabel="cosine similarity", ylim=(min(similarities) - 0.05, max(similarities) + 0.05)
+        )
         note = f"{len(pairs['gold']):,} pairs of {pairs['name']}. A good model's points rise from left to right in a narrow band."
         add(f"Gold score and similarity: {name}", note, _png(figure))
     return drawn

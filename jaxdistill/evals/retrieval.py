@@ -41,6 +41,7 @@ PUBLISHED = (
 )
 """Sets of translations in the data folder."""
 FILE_NAME = re.compile(r"((?:.*\.)?(\w+)-(?!\2\.)\w+)(?:\.(?:test|dev))?\.[ct]sv(?:\.gz)?")
+"""Name of a file of translations; the first group is the name of the set, which ends in two different languages."""
 RANKS = (1, 5, 10)
 METRIC = "entities/recall@1"
 """The mean over languages of the recall of entities, which can choose the best checkpoint."""
@@ -55,33 +56,37 @@ def score_names(name: str) -> tuple[str, str]:
 
 def translation_recalls(name: str, pairs: Sequence[tuple[str, str]], embed: Embed) -> Mapping[str, float]:
     """`tatoeba.en-de/en-de recall@1` and `tatoeba.en-de/de-en recall@1`, in [0, 1]; equal translations are one candidate."""
-    sentences = list(dict.fromkeys([*(one for one, _ in pairs), *(other for _, other in pairs)]))
+    first, second = zip(*pairs, strict=True)
+    sentences = list(dict.fromkeys([*first, *second]))
     vectors = dict(zip(sentences, unit_vectors(embed, sentences), strict=True))
     scores = {}
-    for score, both in zip(score_names(name), (pairs, [(other, one) for one, other in pairs]), strict=True):
-        candidates = list(dict.fromkeys(translation for _, translation in both))
+    for score, queries, translations in zip(score_names(name), (first, second), (second, first), strict=True):
+        candidates = list(dict.fromkeys(translations))
         index = np.stack([vectors[text] for text in candidates])
         refuse_same_vectors(index, candidates, "sentences")
-        _, found = nearest(np.stack([vectors[query] for query, _ in both]), [index], count=1)
-        scores[score] = float(np.mean([candidates[row] == text for (row,), (_, text) in zip(found, both, strict=True)]))
+        _, rows = nearest(np.stack([vectors[query] for query in queries]), [index], count=1)
+        found = [candidates[row] for (row,) in rows]
+        scores[score] = float(
+            np.mean([text == translation for text, translation in zip(found, translations, strict=True)])
+        )
     return scores
 
 
 def _bitext_sets(sources: Sources) -> Iterator[TestSet]:
     specs = [f"{spec}/*-*.[ct]sv*" if Path(spec).is_dir() else spec for spec in sources.bitext]
-    paths = files_of("bitext", specs) or [sources.part("multilingual") / f"{name}.test.tsv.gz" for name in PUBLISHED]
+    files = files_of("bitext", specs) or [sources.part("multilingual") / f"{name}.test.tsv.gz" for name in PUBLISHED]
     protocol = "recall at 1 of the nearest neighbour by cosine similarity (LASER's Tatoeba test)"
-    for path in paths:
-        match = FILE_NAME.fullmatch(path.name)
+    for file in files:
+        match = FILE_NAME.fullmatch(Path(file).name)
         if not match:
-            raise InputError(f"bitext={path} must be called NAME.en-de.tsv or .csv by its two languages.")
-        yield TestSet(name=f"bitext/{match[1]}", protocol=protocol, files=(path,), content=match[1])
+            raise InputError(f"bitext={file} must be called NAME.en-de.tsv or .csv by its two languages.")
+        yield TestSet(name=f"bitext/{match[1]}", protocol=protocol, files=(file,), content=match[1])
 
 
 def _run_bitext(model: Model, test_set: TestSet) -> Mapping[str, float]:
-    first, second = test_set.content.rpartition(".")[2].lower().split("-")
-    table = read_table(test_set.file, (first, second))
-    return translation_recalls(test_set.content, list(zip(table[first], table[second], strict=True)), model.embed)
+    languages = test_set.content.rpartition(".")[2].split("-")
+    pairs = [(first, second) for first, second in read_table(test_set.file, languages)]
+    return translation_recalls(test_set.content, pairs, model.embed)
 
 
 BITEXT = Evaluation(
@@ -112,39 +117,41 @@ def entity_recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
     _, found = nearest(queries, [catalogue], count=RANKS[-1])
     answers = entities.answers.values()
     hits = [[entities.entities[row] in right for row in rows] for rows, right in zip(found, answers, strict=True)]
-    shares = {rank: np.mean(np.any(np.array(hits)[:, :rank], axis=1)) for rank in RANKS}
-    return {f"entity/{entities.language} recall@{rank}": float(share) for rank, share in shares.items()}
+    is_hit = np.array(hits)
+    return {f"entity/{entities.language} recall@{rank}": float(np.mean(is_hit[:, :rank].any(axis=1))) for rank in RANKS}
 
 
 def mean_recall(catalogues: Sequence[EntitySet], embed: Embed | Scorer) -> Mapping[str, float]:
     """The `METRIC`."""
-    shares = [entity_recalls(one, cast(Embed, embed))[f"entity/{one.language} recall@1"] for one in catalogues]
-    return {METRIC: float(np.mean(shares))}
+    recalls = []
+    for entities in catalogues:
+        recalls.append(entity_recalls(entities, cast(Embed, embed))[f"entity/{entities.language} recall@1"])
+    return {METRIC: float(np.mean(recalls))}
 
 
-def read_entities(path: str | Path) -> EntitySet:
+def read_entities(file: str | Path) -> EntitySet:
     """Reads a file of `query`, `entity`, `label`; raises `InputError` for a bad row."""
-    labels, pairs = labelled(path, ("query", "entity"), ("0", "1"))
+    labels, pairs = labelled(file, ("query", "entity"), ("0", "1"))
     answers: dict[str, set[str]] = {}
     for (query, entity), label in zip(pairs, labels, strict=True):
         if label == 1:
             answers.setdefault(query, set()).add(entity)
     if not answers:
-        raise InputError(f"{path}: no row has the label 1; a query needs an entity that it refers to.")
-    return EntitySet(_language(Path(path)), list(dict.fromkeys(entity for _, entity in pairs)), answers)
+        raise InputError(f"{file}: no row has the label 1; a query needs an entity that it refers to.")
+    return EntitySet(_language(file), list(dict.fromkeys(entity for _, entity in pairs)), answers)
 
 
-def _language(path: Path) -> str:
+def _language(file: str | Path) -> str:
     """The last part of the name before the suffix."""
-    return Path(path.name.removesuffix(".gz")).stem.rpartition(".")[2]
+    return Path(Path(file).name.removesuffix(".gz")).stem.rpartition(".")[2]
 
 
 def _entity_sets(sources: Sources) -> Iterator[TestSet]:
     if not sources.entities and "entities" in sources.tasks:
         raise MissingSet("needs entities=FILE with query, entity, label.")
     protocol = "recall at 1, 5, 10 among all entities of the file (SimTDE, Table 3)"
-    for path in map(Path, sources.entities):
-        yield TestSet(name=f"entity/{_language(path)}", protocol=protocol, files=(path,))
+    for file in files_of("entities", sources.entities):
+        yield TestSet(name=f"entity/{_language(file)}", protocol=protocol, files=(file,))
 
 
 ENTITIES = Evaluation(

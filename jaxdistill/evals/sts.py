@@ -4,8 +4,7 @@ The protocol is `all` of SimCSE (Gao et al., EMNLP 2021, appendix B): Spearman's
 score over all pairs of a set together, without a trained regressor. The average is over the seven tests. SentEval's own
 protocol, the mean over a set's subsets, differs by several points and is not comparable.
 
-The sets come from a data folder (`sts/sts12.test.tsv.gz` and so on; `--data` may name the folder or its `sts`) or from the
-Hugging Face hub. NOTE: the hub's copies have original case and spacing, while the SentEval files are lower-cased and
+The sets come from a data folder (`sts/sts12.test.tsv.gz` and so on) or from the Hugging Face hub. NOTE: the hub's copies have original case and spacing, while the SentEval files are lower-cased and
 tokenised: an uncased model gets nearly the same score on both, a cased one may not. The hub's SICK has 4,906 test pairs, the
 original file 4,927.
 
@@ -30,7 +29,6 @@ from jaxdistill.evals.evaluation import (
     Sources,
     TestSet,
     average_of,
-    part_of,
     spearman,
 )
 from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs, scored_pairs
@@ -73,7 +71,7 @@ ADDED_TRACKS = ("en-de", "en-fr")
 
 
 def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subsets: bool) -> dict[str, Any]:
-    """The fields of a `Result` for sets by name: `scores` and their `averages`, `details`, and `scored_pairs` if one is in `DRAWN`.
+    """Scores graded pairs by the name of their set; returns the fields of a `Result`, with `averages` among the scores.
 
     Each distinct sentence is embedded once, even if several sets share it, in one call of `embed`. `subsets` also scores
     `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted mean`, for sets in `SUBSETS` whose files name their subsets.
@@ -81,25 +79,25 @@ def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subs
     if not isinstance(embed, Scorer):
         embed = EmbeddingCache(embed)
         embed([sentence for pairs in graded.values() for sentence in (*pairs.first, *pairs.second)])
-    scores, scored = {}, {}
+    scores, to_plot = {}, {}
     for name, pairs in graded.items():
         cosines = similarities(embed, pairs.first, pairs.second)
-        scores[name] = spearman(pairs.scores, cosines, what=pairs.name)
-        scored[name] = scored_pairs(pairs, cosines)
+        scores[name] = spearman(pairs.scores, cosines, name=pairs.name)
+        to_plot[name] = scored_pairs(pairs, cosines)
         names = list(dict.fromkeys(pairs.subsets)) if subsets and name in SUBSETS else []
         if len(names) > 1:
             values, weights = [], []
             for subset in names:
                 rows = np.array(pairs.subsets) == subset
-                values.append(spearman(pairs.scores[rows], cosines[rows], what=f"{pairs.name}, subset {subset}"))
+                values.append(spearman(pairs.scores[rows], cosines[rows], name=f"{pairs.name}, subset {subset}"))
                 weights.append(rows.sum())
                 scores[f"{name}/{subset}"] = values[-1]
             scores[f"{name}/mean"] = float(np.mean(values))
             scores[f"{name}/weighted mean"] = float(np.average(values, weights=weights))
     return {
         "scores": scores | averages(scores),
-        "details": {name: one["similarities"] for name, one in scored.items()},
-        "scored_pairs": next((scored[name] for name in DRAWN if name in scored), None),
+        "details": {name: plotted["similarities"] for name, plotted in to_plot.items()},
+        "scored_pairs": next((to_plot[name] for name in DRAWN if name in to_plot), None),
     }
 
 
@@ -124,8 +122,8 @@ def digest(folder: str | Path) -> str:
 
 
 def sts_folder(folder: str | Path) -> Path:
-    """The folder that holds the STS files: `folder/sts`, or `folder` itself."""
-    inside = part_of(folder, "sts")
+    """The folder `sts` of a data folder; raises `InputError` if it has none of the sets."""
+    inside = Path(folder) / "sts"
     if not any((inside / source.file).is_file() for source in SETS.values()):
         raise InputError(f"{folder}: not a data folder; it must contain sts/{SETS['sts-b-dev'].file} and so on.")
     return inside
@@ -145,22 +143,25 @@ def read_set(name: str, folder: str | Path | None) -> GradedPairs:
     return GradedPairs(name=source.hub, first=tuple(first), second=tuple(second), scores=scores)
 
 
-def set_on(set_name: str, name: str, protocol: str, sources: Sources, *, is_repeatable: bool = True) -> TestSet:
-    """A test set `name` on the pairs of an STS set in the data folder or on the hub; `pairs_of` reads them."""
-    files = (part_of(sources.data, "sts") / SETS[set_name].file,) if sources.data else ()
-    is_repeatable = is_repeatable and bool(files)  # the hub's may change
-    return TestSet(name=name, protocol=protocol, files=files, content=set_name, is_repeatable=is_repeatable)
+def test_set_of(sts_name: str, name: str, protocol: str, sources: Sources, *, is_repeatable: bool = True) -> TestSet:
+    """A test set called `name` with the pairs of the set `sts_name` of `SETS`, in the data folder or on the hub; `pairs_of` reads them."""
+    source = SETS[sts_name]
+    files = (Path(sources.data) / "sts" / source.file,) if sources.data else ()
+    if not files:
+        protocol = f"{protocol}; pairs of {source.hub} on the Hugging Face hub"
+        is_repeatable = False  # the hub's copy may change
+    return TestSet(name=name, protocol=protocol, files=files, content=sts_name, is_repeatable=is_repeatable)
 
 
 def pairs_of(test_set: TestSet) -> GradedPairs:
-    """The pairs of a test set that `set_on` made."""
+    """The pairs of a test set that `test_set_of` made."""
     return read_pairs(test_set.file) if test_set.files else read_set(test_set.content, None)
 
 
 def _sets(sources: Sources) -> Iterator[TestSet]:
     for name in SETS:
         if "sts" in sources.tasks or name in sources.tasks:
-            yield set_on(name, name, f"{PROTOCOL}; {SUBSET_PROTOCOL}" if name in SUBSETS else PROTOCOL, sources)
+            yield test_set_of(name, name, f"{PROTOCOL}; {SUBSET_PROTOCOL}" if name in SUBSETS else PROTOCOL, sources)
 
 
 EVALUATION = Evaluation(
@@ -168,7 +169,7 @@ EVALUATION = Evaluation(
     names=tuple(SETS),
     scores=(*SETS, "average"),
     sets=_sets,
-    run=lambda model, one: Result(**sts_values(model.embed, {one.name: pairs_of(one)}, subsets=True)),
+    run=lambda model, test_set: Result(**sts_values(model.embed, {test_set.name: pairs_of(test_set)}, subsets=True)),
     averages=averages,
     headings={"average": "STS, average of 7", "sts-b-dev": "STS-B dev", DEV_METRIC: "STS-B dev"},
 )

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -34,7 +35,7 @@ EVALUATIONS = (
 """The package's evaluations, in the order in which they run and are printed."""
 DRAWN = (*sts.DRAWN, "pairs")
 """Sets whose graded pairs a report may plot; it plots the first one that was measured."""
-SCORING = ("core/ops", "encoders", "evals", "models/inference.py", "models/vectors.py")
+SCORING = ("core/ops", "data/text.py", "encoders", "evals", "models/inference.py", "models/vectors.py")
 """The code that determines scores; cache entries by another state of this code are ignored."""
 
 
@@ -48,17 +49,14 @@ class Suite(NamedTuple):
 
 def evaluations() -> list[Evaluation]:
     """The package's evaluations, and then those of plugins."""
-    return [*EVALUATIONS, *(one for outside in plugins.evaluations.values() for one in outside)]
-
-
-def tasks() -> list[str]:
-    """All names in `tasks`."""
-    return list(dict.fromkeys(name for one in evaluations() for name in (one.task, *one.names)))
+    return [*EVALUATIONS, *itertools.chain.from_iterable(plugins.evaluations.values())]
 
 
 def planned(names: Sequence[str], sources: Sources) -> Suite:
     """The sets of task names; raises `InputError` for an unknown name, or two sets of one name."""
-    available = tasks()
+    available = list(
+        dict.fromkeys(name for evaluation in evaluations() for name in (evaluation.task, *evaluation.names))
+    )
     if unknown := [name for name in names if name not in available]:
         hint = did_you_mean(unknown[0], available)
         raise InputError(f"task {unknown[0]!r} is unknown; there are {', '.join(available)}.{hint}")
@@ -69,14 +67,14 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
         if not {evaluation.task, *evaluation.names} & {*names}:
             continue
         try:
-            for one in evaluation.sets(sources):
-                if missing := [path for path in one.files if not path.is_file()]:
+            for test_set in evaluation.sets(sources):
+                if missing := [path for path in test_set.paths if not path.is_file()]:
                     more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
-                    absent.append(f"{one.name}: {missing[0]} is not there{more}.")
-                elif one.name in sets:
-                    raise InputError(f"two sets are called {one.name!r}; rename one of them.")
+                    absent.append(f"{test_set.name}: {missing[0]} is not there{more}.")
+                elif test_set.name in sets:
+                    raise InputError(f"two sets are called {test_set.name!r}; rename one of them.")
                 else:
-                    sets[one.name] = evaluation, one
+                    sets[test_set.name] = evaluation, test_set
         except MissingSet as error:
             absent.append(f"task {evaluation.task} {error}")
     return Suite(list(sets.values()), absent)
@@ -101,7 +99,7 @@ def measured(
 
     if not test_set.is_repeatable:
         return Result(**run_in_all(score))
-    code = [digest for digest, of_module in plugins.evaluations.items() if evaluation in of_module]
+    code = [digest for digest, evaluations in plugins.evaluations.items() if evaluation in evaluations]
     inputs = [*digests, *code, test_set.digest()]
     return Result(**cached_scores(cache_folder / "scores", inputs, lambda: run_in_all(score)))
 
@@ -139,16 +137,16 @@ def with_averages(scores: Mapping[str, float], failed: Collection[str] = ()) -> 
     return averaged | dict(scores)  # and scores that no evaluation owns
 
 
-def is_plain(score: str) -> bool:
+def has_units(score: str) -> bool:
     """Whether a score has its own unit and is not printed × 100."""
-    return any(evaluation.is_plain for evaluation in evaluations() if evaluation.owns(score))
+    return any(evaluation.has_units for evaluation in evaluations() if evaluation.owns(score))
 
 
 def headings(measured: Sequence[str]) -> dict[str, str]:
     """Rows of a report's first table: maps scores to headings."""
-    shown = {}
+    rows = {}
     for evaluation in evaluations():
-        named = {name: heading for name, heading in evaluation.headings.items() if name in measured}
-        unnamed = {name: name for name in measured if evaluation.owns(name) and not evaluation.is_plain}
-        shown |= named or unnamed
-    return shown
+        with_heading = {name: heading for name, heading in evaluation.headings.items() if name in measured}
+        own_scores = {name: name for name in measured if evaluation.owns(name) and not evaluation.has_units}
+        rows |= with_heading or own_scores
+    return rows

@@ -142,9 +142,9 @@ def stratified_folds(labels: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, "
     allocation = [np.bincount(in_order[fold::FOLDS], minlength=len(first)) for fold in range(FOLDS)]
     random, fold_of = np.random.RandomState(SEED), np.empty(len(labels), np.int64)
     for number in range(len(first)):
-        of_class = np.arange(FOLDS).repeat([allocation[fold][number] for fold in range(FOLDS)])
-        random.shuffle(of_class)
-        fold_of[encoded == number] = of_class
+        folds = np.arange(FOLDS).repeat([counts[number] for counts in allocation])
+        random.shuffle(folds)
+        fold_of[encoded == number] = folds
     return fold_of
 
 
@@ -152,8 +152,8 @@ def _fold_accuracy(
     predicted: Integer[np.ndarray, "strengths folds n"], labels: np.ndarray, folds: np.ndarray
 ) -> Float[np.ndarray, " strengths"]:
     """Mean over folds of the accuracy on each classifier's held-out fold."""
-    right = [np.mean(predicted[:, fold, folds == fold] == labels[folds == fold], axis=1) for fold in range(FOLDS)]
-    return np.mean(right, axis=0)
+    accuracies = [np.mean(predicted[:, fold, folds == fold] == labels[folds == fold], axis=1) for fold in range(FOLDS)]
+    return np.mean(accuracies, axis=0)
 
 
 def _on_test(predicted: np.ndarray, labels: np.ndarray, test: np.ndarray) -> Accuracy:
@@ -165,9 +165,9 @@ class _Fit(NamedTuple):
 
     weights: Float[Array, "classes d"]
     bias: Float[Array, " classes"]
-    ahead: tuple[Float[Array, "classes d"], Float[Array, " classes"]]
+    lookahead: tuple[Float[Array, "classes d"], Float[Array, " classes"]]
     """The point at which the next gradient is taken."""
-    age: Float[Array, ""]
+    steps: Float[Array, ""]
     """Steps since the last restart; a restart sets the momentum to zero."""
     decrease: Float[Array, ""]
     """Predicted decrease of the mean loss in the last step, in nats."""
@@ -206,7 +206,7 @@ def _train(
 
     def step(fit: _Fit, weight_of_row: Float[Array, " n"], strength: Float[Array, ""]) -> _Fit:
         """One step for one classifier."""
-        weights, bias = fit.ahead
+        weights, bias = fit.lookahead
         logits = logits_of(weights, bias)
         probabilities = jax.nn.sigmoid(logits) if len(targets) == 1 else jax.nn.softmax(logits, axis=0)
         residual = (probabilities - targets) * weight_of_row[None]
@@ -215,19 +215,19 @@ def _train(
         step_sizes = 1.0 / (curvature * variances + strength)[None]
         new_weights, new_bias = weights - step_sizes * gradient, bias - bias_gradient / curvature
         moved, bias_moved = new_weights - fit.weights, new_bias - fit.bias
-        uphill = jnp.sum(gradient * moved) + jnp.sum(bias_gradient * bias_moved) > 0
-        age = jnp.where(uphill, 0.0, fit.age + 1.0)
-        momentum = age / (age + 3.0)
+        is_uphill = jnp.sum(gradient * moved) + jnp.sum(bias_gradient * bias_moved) > 0
+        steps = jnp.where(is_uphill, 0.0, fit.steps + 1.0)
+        momentum = steps / (steps + 3.0)
         decrease = (jnp.sum(gradient**2 * step_sizes) + jnp.sum(bias_gradient**2) / curvature) / 2
-        ahead = (new_weights + momentum * moved, new_bias + momentum * bias_moved)
-        return _Fit(new_weights, new_bias, ahead, age, decrease=decrease)
+        lookahead = (new_weights + momentum * moved, new_bias + momentum * bias_moved)
+        return _Fit(new_weights, new_bias, lookahead, steps, decrease=decrease)
 
     def at_strength(fits: _Fit, strength: Float[Array, ""]):
         """Trains the classifiers of all folds with one strength, from the weights of the strength before; a step of the scan."""
         # A restart: without momentum, and with a decrease that lets the loop begin.
         fits = fits._replace(
-            ahead=(fits.weights, fits.bias),
-            age=jnp.zeros_like(fits.age),
+            lookahead=(fits.weights, fits.bias),
+            steps=jnp.zeros_like(fits.steps),
             decrease=jnp.full_like(fits.decrease, jnp.inf),
         )
         count, fits = jax.lax.while_loop(
@@ -246,17 +246,16 @@ def _train(
 
 
 def _principal_axes(
-    features: Float[Array, "n d"], used: Bool[Array, " n"]
+    features: Float[Array, "n d"], training: Bool[Array, " n"]
 ) -> tuple[Float[Array, "n d"], Float[Array, " d"]]:
-    """All rows, centred, in the principal axes of the `used` rows, and upper bounds of the used rows' variances along these
-    axes.
+    """All rows, centred, in the principal axes of the `training` rows, and upper bounds of these rows' variances along the axes.
 
     A rotation changes neither the penalty nor the predictions, and a shift only the bias, which is not penalised.
     """
-    count = used.sum().astype(features.dtype)
-    centred = features - jnp.where(used[:, None], features, 0.0).sum(axis=0, keepdims=True) / count
-    of_used = jnp.where(used[:, None], centred, 0.0)
-    covariance = of_used.T @ of_used / count
+    count = training.sum().astype(features.dtype)
+    centred = features - jnp.where(training[:, None], features, 0.0).sum(axis=0, keepdims=True) / count
+    training_rows = jnp.where(training[:, None], centred, 0.0)
+    covariance = training_rows.T @ training_rows / count
     variances, rotation = jnp.linalg.eigh(covariance)
     # The margin keeps the bound of `_train` valid: rounding leaves the axes correlated by about 1e-7 of the largest variance.
     return centred @ rotation, jnp.maximum(variances, 0.0) + 1e-6 * variances[-1]
@@ -318,20 +317,21 @@ ENTAILMENT_SETS: Mapping[str, ProbedSet] = {
 
 def _sets(sources: Sources, part: str, probed: Mapping[str, ProbedSet]) -> Iterator[TestSet]:
     folder = sources.part(part)
-    for name, one in probed.items():
-        files = tuple(folder / f"{split}.tsv.gz" for split in one.splits)
-        yield TestSet(name=f"{part}/{name}", protocol=f"{PROTOCOL}; {one.protocol}", files=files, content=one)
+    for name, probed_set in probed.items():
+        files = tuple(folder / f"{split}.tsv.gz" for split in probed_set.splits)
+        protocol = f"{PROTOCOL}; {probed_set.protocol}"
+        yield TestSet(name=f"{part}/{name}", protocol=protocol, files=files, content=probed_set)
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     probed: ProbedSet = test_set.content
     rows, labels, split_of = [], [], []
     for number, path in enumerate(test_set.files):
-        of_split, texts = labelled(path, probed.columns, probed.classes)
-        if len(np.unique(of_split)) < 2:
+        split_labels, texts = labelled(path, probed.columns, probed.classes)
+        if len(np.unique(split_labels)) < 2:
             raise InputError(f"{path}: all {len(texts)} rows have one label; a classifier needs rows of at least 2.")
         rows += texts
-        labels.append(of_split)
+        labels.append(split_labels)
         split_of.append(np.full(len(texts), number))
     labels, split_of = np.concatenate(labels), np.concatenate(split_of)
     distinct = {text: index for index, text in enumerate(dict.fromkeys(text for row in rows for text in row))}
