@@ -9,7 +9,6 @@ import inspect
 import io
 import logging
 import os
-import signal
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -25,37 +24,45 @@ BATCH_SIZE = 128
 BY_NAME = tyro.conf.arg(constructor=str, help_behavior_hint=lambda default: "")
 """For an argument that may be an object in Python; the command line takes its name."""
 BY_NAMES = tyro.conf.arg(constructor=tuple[str, ...])
-"""The same for several, with `tyro.conf.UseAppendAction`: the option is repeated."""
+"""For an argument that may be several objects in Python; with `tyro.conf.UseAppendAction`, the option is repeated."""
 BY_COMMAS = tyro.conf.arg(constructor=str, metavar="A,B,..", help_behavior_hint=lambda default: "")
 Listed = Annotated[str | int | Path | Sequence[str | int | Path], BY_COMMAS]
-"""Values, or one text that separates them by commas."""
+"""One value, several, or a string with several, separated by commas."""
 
 
-def listed(value: str | int | Path | Sequence[str | int | Path]) -> list[str]:
-    """The values of a `Listed` argument as text, with `~` expanded; empty ones are left out."""
-    value = value.split(",") if isinstance(value, str) else value
-    values = [value] if isinstance(value, int | Path) else value
-    return [os.path.expanduser(text) for one in values if (text := str(one).strip())]
+def listed(argument: str | int | Path | Sequence[str | int | Path]) -> list[str]:
+    """The values of a `Listed` argument as strings, with `~` expanded; empty ones are left out."""
+    if isinstance(argument, str):
+        argument = argument.split(",")
+    elif isinstance(argument, int | Path):
+        argument = [argument]
+    values = [str(value).strip() for value in argument]
+    return [os.path.expanduser(value) for value in values if value]
 
 
 def parse(
     function: Callable[..., Any], arguments: Sequence[str], *, others: str = "", **defaults: Any
 ) -> tuple[dict[str, Any], list[str]]:
-    """Parses a program's command line; returns the arguments of `function`, and unknown flags that begin with `others`.
+    """Parses the command line of the program that calls `function`; prints and exits for `--help` and `--version`.
 
-    Prints and exits for `--help` and `--version`. Raises `InputError` for other flags. `defaults` are the program's.
+    Args:
+      others: Beginning of flags that are returned unparsed; empty: none.
+      defaults: Defaults of the command line that differ from those of `function`.
+
+    Returns:
+      The arguments of `function`, and the flags that begin with `others`. Raises `InputError` for other unknown flags.
     """
     if "--version" in arguments:
         print(runtime.version_text())
         sys.exit()
 
-    @functools.wraps(function)
-    def options(**values: Any) -> dict[str, Any]:
+    @functools.wraps(function)  # tyro reads the signature and the docstring
+    def as_dict(**values: Any) -> dict[str, Any]:
         return values
 
     module = sys.modules[function.__module__]
     parsed, unknown = tyro.cli(
-        functools.partial(options, **defaults),
+        functools.partial(as_dict, **defaults),
         prog=f"python -m {module.__spec__.name if module.__spec__ else module.__name__}",
         description=module.__doc__,
         args=arguments,
@@ -73,7 +80,7 @@ def parse(
 
 @contextlib.contextmanager
 def printed(log: logging.Logger) -> Iterator[None]:
-    """Prints what a program's function logs."""
+    """Prints the messages of `log`, from INFO on, while the block runs."""
     handler, level = logging.StreamHandler(sys.stdout), log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
@@ -85,17 +92,18 @@ def printed(log: logging.Logger) -> Iterator[None]:
 
 
 def make_callable(name: str, function: Callable[..., Any]) -> None:
-    """Makes a program's module `name` callable as `function`: `jaxdistill.evaluate(...)`. A call raises `InputError` if
-    an argument is none of the values of its `Literal`."""
+    """Makes the module `name` callable as `function`: `jaxdistill.evaluate(...)`.
+
+    The call raises `InputError` for an argument with a `Literal` annotation that does not list its value.
+    """
     signature = inspect.signature(function)
 
     def call(*args: Any, **options: Any) -> Any:
         for argument, value in signature.bind(*args, **options).arguments.items():
-            kind = signature.parameters[argument].annotation
-            if get_origin(kind) is Literal and value not in get_args(kind):
-                raise InputError(
-                    f"{argument}={value!r:.60} is unknown; allowed: {', '.join(map(repr, get_args(kind)))}."
-                )
+            annotation = signature.parameters[argument].annotation
+            if get_origin(annotation) is Literal and value not in get_args(annotation):
+                allowed = ", ".join(map(repr, get_args(annotation)))
+                raise InputError(f"{argument}={value!r:.60} is unknown; allowed: {allowed}.")
         return function(*args, **options)
 
     class Program(types.ModuleType):
@@ -106,8 +114,8 @@ def make_callable(name: str, function: Callable[..., Any]) -> None:
     sys.modules[name].__dict__.setdefault("__all__", [function.__name__])  # what `help` lists
 
 
-class _Outliving:
-    """A text stream that drops output once its reader is gone: Ctrl-C in `| tee log` also ends `tee`, and the run must save."""
+class _Output:
+    """A text stream that drops output once its reader is gone: Ctrl-C in `| tee log` also ends `tee`, and the run must still save."""
 
     def __init__(self, stream: Any):
         self._stream = stream
@@ -116,45 +124,46 @@ class _Outliving:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        self._try(lambda: self._stream.write(text))
+        with self._to_null_when_broken():
+            self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        self._try(self._stream.flush)
+        with self._to_null_when_broken():
+            self._stream.flush()
 
-    def _try(self, action: Callable[[], object]) -> None:
+    @contextlib.contextmanager
+    def _to_null_when_broken(self) -> Iterator[None]:
         try:
-            action()
-        except BrokenPipeError:  # what is buffered goes to the null device
+            yield
+        except BrokenPipeError:  # the null device also takes what is buffered
             with open(os.devnull, "wb") as devnull:
                 os.dup2(devnull.fileno(), self._stream.fileno())
 
 
-def _report(report: Callable[[Any], object], unraisable: Any) -> None:
-    """Hook for exceptions that Python cannot raise: passes them to the hook `report`, except those of TensorStore's
-    reads of a damaged checkpoint that end after their event loop."""
+def _print_unraisable(hook: Callable[[Any], object], unraisable: Any) -> None:
+    """Passes an exception that Python cannot raise to the previous hook, unless TensorStore's read of a damaged checkpoint
+    has outlived its event loop."""
     if "Event loop is closed" not in str(unraisable.exc_value):
-        report(unraisable)
+        hook(unraisable)
 
 
 def _has_no_traceback(record: logging.LogRecord) -> bool:
-    """Log filter that drops records with a traceback: Orbax also raises the error, such as another process's death."""
+    """Log filter that drops records with a traceback: Orbax also raises the error, such as the death of another process."""
     return not record.exc_info
 
 
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
-    """Runs a program's `main`. Bad input and disk errors print one line and exit with status 2, Ctrl-C with 130,
-    temporary errors with 75, as do SIGTERM and SIGHUP during a loop that saves, and a workdir in use with 73."""
-    streams, handler = (sys.stdout, sys.stderr), signal.getsignal(signal.SIGINT)
-    sys.unraisablehook = functools.partial(_report, sys.unraisablehook)
+    """Runs a program's `main`. Bad input, faults of the disk and signals print one line and exit with a status of their own,
+    see `runtime.last_line`."""
+    streams = sys.stdout, sys.stderr
+    sys.unraisablehook = functools.partial(_print_unraisable, sys.unraisablehook)
     logging.getLogger("absl").addFilter(_has_no_traceback)
-    if runtime.is_main_thread() and handler != signal.SIG_IGN:  # ignored under nohup
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     # A program that is started with a stream closed has None there.
-    sys.stdout, sys.stderr = (_Outliving(stream or open(os.devnull, "w")) for stream in streams)  # noqa: SIM115 - open to the end
+    sys.stdout, sys.stderr = (_Output(stream or open(os.devnull, "w")) for stream in streams)  # noqa: SIM115 - open to the end
     try:
         runtime.prepare_libtpu()
         runtime.keep_compiled()
@@ -162,13 +171,11 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None =
         main(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
-        interrupted = isinstance(error, KeyboardInterrupt)
-        problem = error if interrupted else runtime.error_of_input(error)
-        if problem is None:
+        expected = runtime.last_line(error)
+        if expected is None:
             raise
-        print(f"interrupted{problem}" if interrupted else f"error: {problem}", file=sys.stderr)
-        sys.exit(runtime.exit_status(problem))
+        line, status = expected
+        print(line, file=sys.stderr)
+        sys.exit(status)
     finally:
         sys.stdout, sys.stderr = streams
-        if runtime.is_main_thread():
-            signal.signal(signal.SIGINT, handler)
