@@ -5,12 +5,11 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import Array
-from jaxdistill.core.ops.similarity import unit
+from jaxdistill.core.ops.similarity import products, unit
 
 QUERY_ROWS = 1024
 """Number of queries compared with a block at a time."""
@@ -34,20 +33,22 @@ def nearest(
     Returns:
       Cosines in [-1, 1] or dot products, and indices of rows; ties are ordered by index.
     """
-    cosines, rows = np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64)
+    scores = np.zeros((len(queries), 0), np.float32)
+    rows = np.zeros((len(queries), 0), np.int64)
     chunks = [np.asarray(queries[at : at + QUERY_ROWS], np.float32) for at in range(0, len(queries), QUERY_ROWS)]
     start = 0
     for block in blocks:
-        found = [
-            _nearest_in(chunk, np.asarray(block, np.float32), count=min(count, len(block)), dot=dot) for chunk in chunks
-        ]
-        values, indices = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        block = np.asarray(block, np.float32)
+        found = [_nearest_in(chunk, block, count=min(count, len(block)), dot=dot) for chunk in chunks]
+        block_scores, block_rows = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         # Earlier rows come first, and the stable sort keeps their order on ties.
-        cosines, rows = np.concatenate([cosines, values], axis=1), np.concatenate([rows, indices + start], axis=1)
-        order = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
-        cosines, rows = np.take_along_axis(cosines, order, axis=1), np.take_along_axis(rows, order, axis=1)
+        scores = np.concatenate([scores, block_scores], axis=1)
+        rows = np.concatenate([rows, block_rows + start], axis=1)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+        scores = np.take_along_axis(scores, order, axis=1)
+        rows = np.take_along_axis(rows, order, axis=1)
         start += len(block)
-    return cosines, rows
+    return scores, rows
 
 
 def nearest_others(
@@ -63,7 +64,7 @@ def nearest_others(
 
 
 def overlap(first: Integer[np.ndarray, "q best"], second: Integer[np.ndarray, "q best"]) -> float:
-    """Share of the rows found for each query in `first` that are also in `second`, in [0, 1]; the mean over queries."""
+    """Share of a query's rows in `first` that are also among its rows in `second`, in [0, 1]; the mean over queries."""
     return float((first[:, :, None] == second[:, None, :]).any(axis=2).mean())
 
 
@@ -75,7 +76,11 @@ def scores_of_pairs(
     *,
     dot: bool = False,
 ) -> Float[np.ndarray, " pairs"]:
-    """Cosine or dot product of each pair (index of a query, index of a row); 0 for a zero vector. May read a disk."""
+    """Cosine, or with `dot` the dot product, of each pair of a query and a row; 0 for a zero vector.
+
+    Args:
+      queries, rows: vectors `[q, e]` and `[n, e]`; may be memory maps.
+    """
     scores = np.zeros(len(query_indices), np.float32)
     for start in range(0, len(scores), PAIRS):
         block = slice(start, start + PAIRS)
@@ -91,8 +96,9 @@ def scores_of_pairs(
 def _nearest_in(
     queries: Float[Array, "q e"], block: Float[Array, "n e"], *, count: int, dot: bool
 ) -> tuple[Float[Array, "q best"], Integer[Array, "q best"]]:
-    sides = (queries, block) if dot else (unit(queries), unit(block))
-    # In full precision: rounded operands could change the ranking.
-    products = jnp.einsum("qe,ne->qn", *sides, precision=jax.lax.Precision.HIGHEST)
-    best, indices = jax.lax.top_k(products, count)
-    return best, indices
+    if not dot:
+        queries, block = unit(queries), unit(block)
+    scores, indices = jax.lax.top_k(
+        products(queries, block), count
+    )  # in full precision: rounding could change the ranking
+    return scores, indices

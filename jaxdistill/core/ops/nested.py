@@ -77,11 +77,12 @@ class Nested(Objective):
             cut_student = student._replace(sentences=student.sentences[..., :dim])
             if self._projected:
                 matrix = params[f"nested/{dim}/kernel"]
-                through = jnp.matmul(cut_student.sentences, matrix, precision=jax.lax.Precision.HIGHEST)
-                one, _, _ = self.objective(params, state["whole"], cut_student._replace(sentences=through), teacher)
+                projected = jnp.matmul(cut_student.sentences, matrix, precision=jax.lax.Precision.HIGHEST)
+                cut_student = cut_student._replace(sentences=projected)
+                cut_losses, _, _ = self.objective(params, state["whole"], cut_student, teacher)
             else:
                 cut_teacher = None if teacher is None else teacher._replace(sentences=teacher.sentences[..., :dim])
-                one, states[str(dim)], _ = self.objective(params, state[str(dim)], cut_student, cut_teacher)
-            metrics = {**metrics, f"loss/{dim}": jnp.mean(one)}
-            total = total + one
+                cut_losses, states[str(dim)], _ = self.objective(params, state[str(dim)], cut_student, cut_teacher)
+            metrics = {**metrics, f"loss/{dim}": jnp.mean(cut_losses)}
+            total = total + cut_losses
         return total / (1 + len(shorter)), states, {**metrics, f"loss/{width}": jnp.mean(losses)}
