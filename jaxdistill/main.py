@@ -35,7 +35,6 @@ from jaxdistill.config import (
 from jaxdistill.config.options import Config
 from jaxdistill.core import InputError
 from jaxdistill.core.cli import run
-from jaxdistill.core.runtime import version_text
 
 
 class Flags(NamedTuple):
@@ -57,9 +56,7 @@ class Flags(NamedTuple):
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.main`."""
-    if "--version" in arguments:
-        print(version_text())
-    elif not arguments or {"--help", "-h", "--helpfull"} & {*arguments}:
+    if not arguments or {"--help", "-h", "--helpfull"} & {*arguments}:
         spec, _ = _split(arguments)
         _, _, options = _define_flags(ConfigDict(), []).get_help(include_special_flags=False).partition(":\n")
         print(one_config_help(spec) if spec else f"{__doc__}\n{options}\n\n{configs_help()}")

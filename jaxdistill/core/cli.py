@@ -43,7 +43,7 @@ def listed(argument: str | int | Path | Sequence[str | int | Path]) -> list[str]
 def parse(
     function: Callable[..., Any], arguments: Sequence[str], *, others: str = "", **defaults: Any
 ) -> tuple[dict[str, Any], list[str]]:
-    """Parses the command line of the program that calls `function`; prints and exits for `--help` and `--version`.
+    """Parses the command line of the program that calls `function`; prints and exits for `--help`.
 
     Args:
       others: Beginning of flags that are returned unparsed; empty: none.
@@ -52,9 +52,6 @@ def parse(
     Returns:
       The arguments of `function`, and the flags that begin with `others`. Raises `InputError` for other unknown flags.
     """
-    if "--version" in arguments:
-        print(runtime.version_text())
-        sys.exit()
 
     @functools.wraps(function)  # tyro reads the signature and the docstring
     def as_dict(**values: Any) -> dict[str, Any]:
@@ -114,31 +111,24 @@ def make_callable(name: str, function: Callable[..., Any]) -> None:
     sys.modules[name].__dict__.setdefault("__all__", [function.__name__])  # what `help` lists
 
 
-class _Output:
-    """A text stream that drops output once its reader is gone: Ctrl-C in `| tee log` also ends `tee`, and the run must still save."""
+class _Pipe(io.FileIO):
+    """A file that drops output once its reader is gone: Ctrl-C in `| tee log` also ends `tee`, and the run must still save."""
 
-    def __init__(self, stream: Any):
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        with self._to_null_when_broken():
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with self._to_null_when_broken():
-            self._stream.flush()
-
-    @contextlib.contextmanager
-    def _to_null_when_broken(self) -> Iterator[None]:
+    def write(self, data: Any) -> int:
         try:
-            yield
-        except BrokenPipeError:  # the null device also takes what is buffered
-            with open(os.devnull, "wb") as devnull:
-                os.dup2(devnull.fileno(), self._stream.fileno())
+            return super().write(data)
+        except BrokenPipeError:
+            return len(data)
+
+
+def _lasting(stream: Any) -> Any:
+    """Standard output or error as a stream that never fails: not without a reader, if it was closed, or for odd characters."""
+    if stream is None:  # the program was started with it closed
+        return open(os.devnull, "w")
+    if type(stream) is not io.TextIOWrapper:  # of a notebook or a test
+        return stream
+    file = io.BufferedWriter(_Pipe(stream.fileno(), "w", closefd=False))
+    return io.TextIOWrapper(file, stream.encoding, "replace", None, stream.line_buffering, stream.write_through)
 
 
 def _print_unraisable(hook: Callable[[Any], object], unraisable: Any) -> None:
@@ -154,21 +144,21 @@ def _has_no_traceback(record: logging.LogRecord) -> bool:
 
 
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
-    """Runs a program's `main`. Bad input, faults of the disk and signals print one line and exit with a status of their own,
-    see `runtime.last_line`."""
+    """Runs a program's `main`, or prints versions for `--version`. Bad input, faults of the disk and signals print one line
+    and exit with a status of their own, see `runtime.last_line`."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     streams = sys.stdout, sys.stderr
     sys.unraisablehook = functools.partial(_print_unraisable, sys.unraisablehook)
     logging.getLogger("absl").addFilter(_has_no_traceback)
-    for stream in streams:
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-    # A program that is started with a stream closed has None there.
-    sys.stdout, sys.stderr = (_Output(stream or open(os.devnull, "w")) for stream in streams)  # noqa: SIM115 - open to the end
+    sys.stdout, sys.stderr = map(_lasting, streams)
     try:
         runtime.prepare_libtpu()
         runtime.keep_compiled()
         runtime.keep_freed()
-        main(sys.argv[1:] if arguments is None else arguments)
+        if "--version" in arguments:
+            print(runtime.version_text())
+        else:
+            main(arguments)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         expected = runtime.last_line(error)
