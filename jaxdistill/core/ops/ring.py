@@ -125,11 +125,11 @@ def _local(queries, rows, pushes, own_keys, *, expired, starts_full, block_rows)
 def _scan_ring(queries, ring, newest, filled, *, expired, without_newest, block_rows):
     """Maximum [q], sum of exponentials [q] and weighted sum of keys [q, e] of `queries [q, e]` over this device's part of the ring.
 
-    Leaves out the rows `expired` of the oldest block, blocks from `filled` on, which hold nothing yet, and, `without_newest`, the
-    newest block.
+    Left out are the rows `expired` of the oldest block; the blocks from `filled` on, which hold nothing yet; and the newest block if
+    `without_newest`.
     """
     blocks, b, e = ring.shape
-    span = min(max(block_rows // b, 1), blocks)
+    span = min(max(block_rows // b, 1), blocks)  # blocks of a slice
     # Rows are numbered over all devices, because `expired` counts rows of the whole block.
     row = jax.lax.axis_index(BATCH_AXES) * b + jnp.arange(b)
 
@@ -147,18 +147,18 @@ def _scan_ring(queries, ring, newest, filled, *, expired, without_newest, block_
 
     maximum, total = jnp.full(queries.shape[0], MIN_LOGIT, jnp.float32), jnp.zeros(queries.shape[0], jnp.float32)
     carry = (maximum, total, jnp.zeros(queries.shape, jnp.float32))
-    # Slices have a static size: the loop takes whole groups of blocks, and the rest is absorbed after it.
-    full = blocks // span
+    # Slices have a static size: the loop takes full ones, and the rest is absorbed after it.
+    full, rest = divmod(blocks, span)
     carry = jax.lax.fori_loop(
         jnp.int32(0), jnp.int32(full), lambda i, carry: absorb(carry, i * jnp.int32(span), span), carry
     )
-    if blocks % span:
-        carry = absorb(carry, jnp.int32(full * span), blocks % span)
+    if rest:
+        carry = absorb(carry, jnp.int32(full * span), rest)
     return carry
 
 
 def _absorb(carry, queries, keys, mask):
-    # Online softmax: rescale the sums to the new maximum, then add the block.
+    """Online softmax: rescales the sums to the new maximum, then adds `keys [k, e]`; `mask [k]` is added to their products."""
     maximum, total, weighted = carry
     # One addition masks maximum and weights alike, because the maximum is never below MIN_LOGIT.
     logits = _products("qe,ke->qk", queries, keys) + mask[None, :]
