@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from jaxdistill.core import InputError, did_you_mean
 from jaxdistill.core.files import foreign_errors
@@ -137,7 +137,9 @@ class Kinds:
 
     def default_options(self, name: str) -> dict[str, Any]:
         """Default options of the kind `name`, as plain data."""
-        return {**dataclasses.asdict(self.options_class(name)()), "kind": name}
+        fields = dataclasses.fields(cast(Any, self.options_class(name)))  # not an object: some kinds need an option
+        defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+        return {**defaults, "kind": name}
 
 
 _STUDENT_EXAMPLE = 'jaxdistill.students.Cut("teacher", layers="even:3")'
