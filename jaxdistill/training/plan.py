@@ -107,7 +107,7 @@ def probe(run: Run, batch: Batch) -> tuple[int, float]:
     """(bytes per device, seconds per step), measured on steps whose results are discarded."""
     rows, train_step, teacher_params = run.objective.reserve_rows, run.program.train_step, run.teacher_params
     state = run.first_state(np.ones((rows, run.student.definition.embedding_width), np.float32) if rows else None)
-    batch, seconds = meshes.place_batch(batch, run.mesh, run.batches.groups), []
+    batch, seconds = meshes.place_batch(batch, run.mesh), []
     memory = sum(step_memory(train_step.lower(state, teacher_params, batch).compile()).values())
     for _ in range(2):
         begun = time.monotonic()

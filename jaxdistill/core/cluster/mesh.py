@@ -181,9 +181,7 @@ def place(tree: Any, sharding: Any) -> Any:
         array = np.asarray(array)
         return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
-    if isinstance(sharding, NamedSharding):
-        return jax.tree.map(lambda array: place_array(array, sharding), tree)
-    return jax.tree.map(place_array, tree, sharding)
+    return jax.tree.map(place_array, tree, jax.tree.broadcast(sharding, tree))
 
 
 def place_frozen(params: FrozenParams, shardings: Mapping[str, Any], dtype: DTypeLike) -> dict[str, jax.Array]:
@@ -213,15 +211,9 @@ def _frozen_dtype(path: str, array: Array, dtype: DTypeLike) -> np.dtype:
     return jnp.dtype(dtype if is_rounded else array.dtype)
 
 
-def place_batch(batch: Any, mesh: Mesh, groups: int) -> Any:
-    """Places a batch of `groups` groups on devices; each process passes its own part, that of its `local_groups`."""
-    local_count = len(local_groups(mesh, groups))
-
-    def placed(part: np.ndarray) -> jax.Array:
-        shape = (len(part) // local_count * groups, *part.shape[1:])
-        return jax.make_array_from_process_local_data(batch_sharding(mesh), part, shape)
-
-    return jax.tree.map(placed, batch)
+def place_batch(batch: Any, mesh: Mesh) -> Any:
+    """Places a batch on devices; each process passes its own part, that of its `local_groups`."""
+    return jax.make_array_from_process_local_data(batch_sharding(mesh), batch)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

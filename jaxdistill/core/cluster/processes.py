@@ -212,7 +212,10 @@ def run_in_all(work: Callable[[], Result]) -> Result:
         raise
     except InputError as error:
         problem = str(error)
-    _gathered_unless(problem)  # others may be in `_in_slices`, whose own call then raises the problem
+    # A process whose work failed calls this while others may still be in a call inside theirs, which then raises its problem.
+    problems = [reported for reported in gathered(problem) if reported]
+    if problems:
+        raise SharedError(problems[0])
     return cast(Result, result)
 
 
@@ -240,29 +243,15 @@ def _in_slices(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
     """Computes a slice of the rows in each process, and returns all rows; an `InputError` in one process is raised in all."""
     if not rows:
         return compute(slice(0, 0))
-    size = -(-rows // count())  # rounded up; the last processes may have fewer rows, or none
-    begin = index() * size
-    part, problem = np.zeros(0), ""
-    if begin < rows:
-        try:
-            part = np.asarray(compute(slice(begin, begin + size)))
-        except InputError as error:
-            problem = str(error)
-    width, dtype = _gathered_unless(problem, part.shape[1:], part.dtype.str)[0]
-    padded = np.zeros((size, *width), dtype)
-    padded[: len(part)] = part.reshape(len(part), *width)
+    size = -(-rows // count())  # rounded up
+    # A process for which no row is left computes the last one once more, which is cut off below.
+    begin = min(index() * size, rows - 1)
+    part = run_in_all(lambda: np.asarray(compute(slice(begin, begin + size))))
+    padded = np.zeros((size, *part.shape[1:]), part.dtype)
+    padded[: len(part)] = part
     # As bytes, because JAX would convert float64 to float32.
     gathered_bytes = multihost_utils.process_allgather(padded.view(np.uint8), tiled=True)
-    return gathered_bytes.view(dtype)[:rows]
-
-
-def _gathered_unless(problem: str, *values: Any) -> list[list[Any]]:
-    """The values of each process; if any process passes a problem, raises the first one as `SharedError` in all."""
-    everyone = gathered([problem, *values])
-    problems = [reported for reported, *_ in everyone if reported]
-    if problems:
-        raise SharedError(problems[0])
-    return [passed for _, *passed in everyone]
+    return gathered_bytes.view(part.dtype)[:rows]
 
 
 def is_first() -> bool:
