@@ -29,20 +29,6 @@ class Nested(Objective):
     dims: tuple[int, ...]
     targets: str
 
-    # Only the state and the loss differ from the objective's.
-    student_views = alias("objective.student_views")
-    teacher_views = alias("objective.teacher_views")
-    queue_size = alias("objective.queue_size")
-    reserve_rows = alias("objective.reserve_rows")
-    reads = alias("objective.reads")
-    couples_examples = alias("objective.couples_examples")
-    compares_texts = alias("objective.compares_texts")
-    any_width = alias("objective.any_width")
-    scored = alias("objective.scored")
-    logits = alias("objective.logits")
-    similarity = alias("objective.similarity")
-    largest_label = alias("objective.largest_label")
-
     @property
     def _projected(self) -> bool:
         return self.targets == "projected" and bool(self.teacher_views)
@@ -86,3 +72,7 @@ class Nested(Objective):
             metrics = {**metrics, f"loss/{dim}": jnp.mean(cut_losses)}
             total = total + cut_losses
         return total / (1 + len(shorter)), states, {**metrics, f"loss/{width}": jnp.mean(losses)}
+
+
+for name in Objective.__annotations__:  # only the state and the loss differ from the objective's
+    setattr(Nested, name, alias(f"objective.{name}"))

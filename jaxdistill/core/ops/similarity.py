@@ -57,11 +57,14 @@ def scale_params(temperature: float, learned: LearnedScale) -> Params:
     """Initial parameter of a learned scale; empty for a fixed one."""
     if learned == "log":
         return {"log_scale": jnp.float32(-math.log(temperature))}
-    return {"scale": jnp.float32(1.0 / temperature)} if learned == "linear" else {}
+    if learned == "linear":
+        return {"scale": jnp.float32(1.0 / temperature)}
+    return {}
 
 
 def scale(params: Params, temperature: float, learned: LearnedScale) -> Float[Array, ""]:
-    """1 / temperature; a learned scale is bounded by 100, as in CLIP."""
+    """1 / temperature; a learned scale is at most 100, as in CLIP."""
     if learned == "none":
         return jnp.float32(1.0 / temperature)
-    return jnp.minimum(jnp.exp(params["log_scale"]) if learned == "log" else params["scale"], MAX_SCALE)
+    learned_scale = jnp.exp(params["log_scale"]) if learned == "log" else params["scale"]
+    return jnp.minimum(learned_scale, MAX_SCALE)
