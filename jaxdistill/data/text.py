@@ -135,7 +135,7 @@ def source_files(spec: str) -> list[Path]:
         location = os.path.join(glob.escape(location), "**", "*")
     is_folder = os.path.isdir(location)
     if is_remote(location):
-        files = buckets.fetched_files(location, paths.objects_cache())
+        files = buckets.fetched_files(location)
     elif os.path.exists(location) and not is_folder:
         files = [Path(location)]
     elif not is_folder:

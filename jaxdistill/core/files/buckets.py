@@ -14,6 +14,7 @@ from typing import Any
 
 from jaxdistill.core import InputError, TemporaryError, error_line
 from jaxdistill.core.files import make_folder_atomic
+from jaxdistill.core.paths import objects_cache
 
 SIGN_IN = {
     "s3": "`aws configure` or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
@@ -78,15 +79,15 @@ def objects(address: str | Path) -> dict[str, str]:
     return {f"{scheme}://{path}": str(info) for path, info in files.items()}
 
 
-def fetched_files(address: str | Path, cache: Path) -> list[Path]:
+def fetched_files(address: str | Path) -> list[Path]:
     """Local copies of the objects that an address or a glob names, sorted; empty if there are none."""
     address = checked_address(address)
     is_glob = glob.has_magic(address)
     files = {file: version for file, version in objects(address).items() if is_glob or file == address}
-    return [_fetched(file, {file: version}, cache) for file, version in files.items()]
+    return [_fetched(file, {file: version}) for file, version in files.items()]
 
 
-def fetched_folder(address: str | Path, cache: Path, patterns: Sequence[str]) -> Path:
+def fetched_folder(address: str | Path, patterns: Sequence[str]) -> Path:
     """A local copy of the objects below an address whose names match one of the patterns; raises `InputError` if none does."""
     address = checked_address(address)
     files = {
@@ -96,20 +97,19 @@ def fetched_folder(address: str | Path, cache: Path, patterns: Sequence[str]) ->
     }
     if not files:
         raise InputError(f"{address} does not exist or holds no such files; check the bucket and the path.")
-    return _fetched(address, files, cache)
+    return _fetched(address, files)
 
 
-def _fetched(root: str, versions: Mapping[str, str], cache: Path) -> Path:
+def _fetched(root: str, versions: Mapping[str, str]) -> Path:
     """The local copy of objects at or below `root`, by address; each version is downloaded once."""
-    folder, name = cache / address_digest(json.dumps([root, versions])), root.rpartition("/")[2]
+    folder = objects_cache() / address_digest(json.dumps([root, versions]))
+    name = root.rpartition("/")[2]
 
     def fill(draft: Path) -> None:
         log.info("fetching %s", root)
-        for address in versions:
-            path = Path(f"{draft / name}{address.removeprefix(root)}")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with store_errors(address):
-                _client(address).get_file(address, str(path))
+        paths = [f"{draft / name}{address.removeprefix(root)}" for address in versions]
+        with store_errors(root):
+            _client(root).get([*versions], paths)
 
     if not folder.is_dir():
         make_folder_atomic(folder, fill, what=f"the copy of {root}")
