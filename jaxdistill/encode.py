@@ -33,7 +33,7 @@ from jaxtyping import Float
 from pyarrow import parquet
 
 from jaxdistill.core import InputError, Precision
-from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
+from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, log_to_stdout, make_callable, parse, run
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import drafted, output_file, try_writing, writing
 from jaxdistill.core.plugins import use as use_plugins
@@ -43,7 +43,7 @@ from jaxdistill.data.text import TEXT, Text, Watched, sources_of, split_specs
 from jaxdistill.models.inference import Embedder, load
 from jaxdistill.models.vectors import unit_rows
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("jaxdistill.encode")  # `__name__` is `__main__` in the program
 
 
 def encode(
@@ -180,7 +180,8 @@ def _write(path: Path, vectors: Path, suffix: str, text: Watched | None) -> None
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.encode`."""
     options, _ = parse(encode, arguments, show_progress_bar=True, output=tyro.MISSING)
-    with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}), printed(log):
+    log_to_stdout()
+    with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}):
         encode(**options)
 
 

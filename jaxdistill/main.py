@@ -8,12 +8,10 @@ lists its options. A config with stages has --config.stage2.SECTION.OPTION=VALUE
 and --config.seed for values that all stages share.
 """
 
-import logging
 import os
 import pathlib
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -34,7 +32,7 @@ from jaxdistill.config import (
 )
 from jaxdistill.config.options import Config
 from jaxdistill.core import InputError
-from jaxdistill.core.cli import run
+from jaxdistill.core.cli import log_to_stdout, run
 
 
 class Flags(NamedTuple):
@@ -136,8 +134,7 @@ def _define_flags(config: ConfigDict, argv: Sequence[str]) -> flags.FlagValues:
 
 def train(args: Flags) -> None:
     """Checks, plans or runs the training that a command line describes."""
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
-    logging.getLogger("jaxdistill").setLevel(logging.INFO)
+    log_to_stdout()
     from jaxdistill.training.plan import print_plan
     from jaxdistill.training.stages import check_launch, run_stages
 

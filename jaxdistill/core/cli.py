@@ -3,7 +3,6 @@
 A program is one typed function. tyro makes its command line from the signature and the docstring, and Python calls it.
 """
 
-import contextlib
 import functools
 import inspect
 import io
@@ -11,7 +10,7 @@ import logging
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -75,17 +74,10 @@ def parse(
     return parsed, unknown
 
 
-@contextlib.contextmanager
-def printed(log: logging.Logger) -> Iterator[None]:
-    """Prints the messages of `log`, from INFO on, while the block runs."""
-    handler, level = logging.StreamHandler(sys.stdout), log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
+def log_to_stdout() -> None:
+    """Prints what this package logs from INFO on, and warnings of other libraries."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
+    logging.getLogger("jaxdistill").setLevel(logging.INFO)
 
 
 def make_callable(name: str, function: Callable[..., Any]) -> None:
@@ -127,7 +119,8 @@ def _lasting(stream: Any) -> Any:
         return open(os.devnull, "w")
     if type(stream) is not io.TextIOWrapper:  # of a notebook or a test
         return stream
-    file = io.BufferedWriter(_Pipe(stream.fileno(), "w", closefd=False))
+    pipe: Any = _Pipe(stream.fileno(), "w", closefd=False)
+    file = pipe if stream.write_through else io.BufferedWriter(pipe)  # unbuffered under `python -u`
     return io.TextIOWrapper(file, stream.encoding, "replace", None, stream.line_buffering, stream.write_through)
 
 
@@ -138,18 +131,14 @@ def _print_unraisable(hook: Callable[[Any], object], unraisable: Any) -> None:
         hook(unraisable)
 
 
-def _has_no_traceback(record: logging.LogRecord) -> bool:
-    """Log filter that drops records with a traceback: Orbax also raises the error, such as the death of another process."""
-    return not record.exc_info
-
-
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
     """Runs a program's `main`, or prints versions for `--version`. Bad input, faults of the disk and signals print one line
     and exit with a status of their own, see `runtime.last_line`."""
     arguments = sys.argv[1:] if arguments is None else arguments
     streams = sys.stdout, sys.stderr
     sys.unraisablehook = functools.partial(_print_unraisable, sys.unraisablehook)
-    logging.getLogger("absl").addFilter(_has_no_traceback)
+    # Without tracebacks: Orbax also raises the error that it logs, such as the death of another process.
+    logging.getLogger("absl").addFilter(lambda record: not record.exc_info)
     sys.stdout, sys.stderr = map(_lasting, streams)
     try:
         runtime.prepare_libtpu()
