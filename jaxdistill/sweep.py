@@ -130,10 +130,7 @@ def combinations(grid: Any) -> Sequence[Mapping[str, Any]]:
 def plan(
     specs: Sequence[str], options: Mapping[str, Any], grid: Sequence[Mapping[str, Any]], seeds: Sequence[Any]
 ) -> list[Row]:
-    """The points of a sweep, without scores; parses the options of all of them, so that wrong ones are found before any is trained.
-
-    A grid's values override `options`; seeds override both.
-    """
+    """The points of a sweep; parses the options of all before any is trained. A grid's values override `options`, seeds both."""
     points: dict[str, Row] = {}
     for spec, chosen, seed in itertools.product(specs, grid, seeds or [None]):
         values = {**options, **chosen}

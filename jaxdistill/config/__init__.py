@@ -21,7 +21,6 @@ from jaxdistill.core.files import foreign_errors
 from jaxdistill.core.paths import configs_folder
 from jaxdistill.core.plugins import KINDS
 from jaxdistill.data.options import Columns
-from jaxdistill.data.options import Data as Data
 from jaxdistill.objectives.weighted import Term, Weighted
 
 SHARED = {
@@ -125,11 +124,6 @@ def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> Non
     if section == "objective" and "+" in kind:
         kinds = kind.split("+")
         for name in kinds:
-            if plugins.is_outside(name):
-                raise InputError(
-                    f"objective {kind!r}: your own {name} needs a name beside others; in a config file, give an entry of "
-                    "config.objectives that name and a `kind`."
-                )
             if kinds.count(name) > 1:
                 raise InputError(
                     f"objective {kind!r} names {name} twice; in a config file, entries of config.objectives may have one `kind`."

@@ -58,10 +58,10 @@ class Interrupts:
         """Exit status after the signal; 0 before one."""
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():  # others cannot set signal handlers
-            for number in (getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")):
-                if number is None or (number.name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN):
-                    continue  # Windows, or nohup
-                self._before[number] = signal.signal(number, self._stop)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                is_nohup = number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN
+                if not is_nohup:
+                    self._before[number] = signal.signal(number, self._stop)
         return self
 
     def _stop(self, number: int, frame: Any) -> None:
