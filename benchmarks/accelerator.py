@@ -141,7 +141,7 @@ def congen_step(size: Size, mesh: Mesh, *, stored: bool = False, exact: bool = F
     shardings = {} if stored else frozen_shardings(teacher, mesh, config.run.sharding)
     seeds = random_unit((objective.reserve_rows, width), seed=1)
     state = jax.jit(program.make_state, out_shardings=program.shardings)(student.params, seeds, jax.random.key(0))
-    placed = meshes.place_frozen(frozen, shardings, dtype), meshes.place_batch(batch, mesh, 1)
+    placed = meshes.place_frozen(frozen, shardings, dtype), meshes.place_batch(batch, mesh)
     return Program(program.train_step, (state, *placed), sentences=size.batch, carries=True)
 
 

@@ -10,7 +10,7 @@ jaxdistill.encode("runs/mine/export", sentences)
 import importlib
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # what editors complete; the same names are imported on use below
+if TYPE_CHECKING:  # for editors; `__getattr__` imports the same names
     from jaxdistill import objectives as objectives
     from jaxdistill.core import InputError as InputError
     from jaxdistill.encode import encode as encode
@@ -25,20 +25,21 @@ if TYPE_CHECKING:  # what editors complete; the same names are imported on use b
 
 __version__ = "0.1.0"
 
-_FROM = {"InputError": "core", "distill": "training.distill", "load": "models.inference"}
-_MODULES = dict.fromkeys(("encode", "evaluate", "export", "mine", "objectives", "sweep"), "") | dict.fromkeys(
-    ("students", "teachers"), "models."
-)
-"""The Python API, imported on first use, so that `import jaxdistill` stays cheap: `_FROM` maps names to the modules that define
-them, `_MODULES` maps modules to their packages. The modules of programs can be called like functions."""
-__all__ = [*_FROM, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll] - names of both
+# The Python API, imported on first use, so that `import jaxdistill` stays cheap.
+_DEFINED_IN = {"InputError": "core", "distill": "training.distill", "load": "models.inference"}
+_MODULES = {
+    "encode": "encode", "evaluate": "evaluate", "export": "export", "mine": "mine", "objectives": "objectives",
+    "students": "models.students", "sweep": "sweep", "teachers": "models.teachers",
+}  # fmt: skip
+"""Modules of the API by their names in it; those of programs can be called like functions."""
+__all__ = [*_DEFINED_IN, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll] - names of both
 
 
 def __getattr__(name: str):
-    if name in _FROM:
-        return getattr(importlib.import_module(f"jaxdistill.{_FROM[name]}"), name)
+    if name in _DEFINED_IN:
+        return getattr(importlib.import_module(f"jaxdistill.{_DEFINED_IN[name]}"), name)
     if name in _MODULES:
-        return importlib.import_module(f"jaxdistill.{_MODULES[name]}{name}")
+        return importlib.import_module(f"jaxdistill.{_MODULES[name]}")
     raise AttributeError(f"module 'jaxdistill' has no attribute {name!r}")
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from jaxdistill.core import InputError, did_you_mean
 from jaxdistill.core.cli import run
-from jaxdistill.core.runtime import version_text
 
 PROGRAMS = {
     "train": "trains a student and exports it",
@@ -19,7 +18,7 @@ PROGRAMS = {
 
 
 def main() -> None:
-    """Runs the program that the first argument names with the other arguments."""
+    """Runs the program that the first argument names, with the other arguments."""
     run(_main)
 
 
@@ -27,9 +26,7 @@ def _main(arguments: Sequence[str]) -> None:
     name, *rest = arguments or ["--help"]
     if name in ("--help", "-h"):
         print("usage: jaxdistill PROGRAM [OPTIONS]; each program has --help and --version\n")
-        print("\n".join(f"  {program:10}{what}" for program, what in PROGRAMS.items()))
-    elif name == "--version":
-        print(version_text())
+        print("\n".join(f"  {program:10}{purpose}" for program, purpose in PROGRAMS.items()))
     elif name in PROGRAMS:
         importlib.import_module(f"jaxdistill.{'main' if name == 'train' else name}").main(rest)
     else:

@@ -33,7 +33,7 @@ from jaxtyping import Float
 from pyarrow import parquet
 
 from jaxdistill.core import InputError, Precision
-from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
+from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, log_to_stdout, make_callable, parse, run
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import drafted, output_file, try_writing, writing
 from jaxdistill.core.plugins import use as use_plugins
@@ -43,7 +43,7 @@ from jaxdistill.data.text import TEXT, Text, Watched, sources_of, split_specs
 from jaxdistill.models.inference import Embedder, load
 from jaxdistill.models.vectors import unit_rows
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("jaxdistill.encode")  # `__name__` is `__main__` in the program
 
 
 def encode(
@@ -104,10 +104,10 @@ def encode(
     }  # fmt: skip
     with processes.agreed() as facts:
         facts |= origin
-    # Compared by all, before one of them begins to write.
+    # All ask before one of them writes, and follow the first process.
     counts, *_ = processes.gathered(finished(path, origin))
     if counts is None:
-        if processes.is_first():  # two processes that try at once would see each other's file
+        if processes.is_first():  # in only one process: two would see each other's file
             with writing(path):
                 try_writing(path)
         compute = _block_encoder(embedder, watched, prompt, width)
@@ -125,10 +125,10 @@ def encode(
                 shutil.rmtree(leftover)
         processes.wait("the file is written")
     if processes.is_first():
-        rows, longer = counts["rows"], counts["truncated"]
+        rows, truncated = counts["rows"], counts["truncated"]
         log.info(f"{path}: {rows:,} vectors of {width} numbers, multiplied in {origin['precision']}")
-        if longer:
-            share = f"{longer:,} of {rows:,} texts ({longer / rows:.1%})"
+        if truncated:
+            share = f"{truncated:,} of {rows:,} texts ({truncated / rows:.1%})"
             log.info(f"{share} are longer than {origin['max_length']:,} tokens; their ends are cut")
     return path
 
@@ -136,8 +136,10 @@ def encode(
 def _block_encoder(
     embedder: Embedder, text: Watched, prompt: str, width: int
 ) -> Callable[[range, Advance], tuple[np.ndarray, int]]:
-    """Returns a function that encodes a range of rows: it gives their vectors `[n, width]` and the number of truncated texts.
-    Ranges must come in ascending order, because the text is read once; rows between them are skipped."""
+    """Returns a function from a range of rows to their vectors `[n, width]` and the number of truncated texts.
+
+    Ranges must come in ascending order, because the text is read once; rows between them are skipped.
+    """
     unread, position = text.rows(), 0
 
     def encode_block(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
@@ -149,7 +151,7 @@ def _block_encoder(
         vectors = embedder.encode_ids(ids, advance=advance)
         if width < embedder.width:
             vectors = unit_rows(vectors[:, :width])
-        return checked_block(vectors, rows.start), sum(bool(one.overflowing) for one in encodings)
+        return checked_block(vectors, rows.start), sum(bool(encoding.overflowing) for encoding in encodings)
 
     return encode_block
 
@@ -178,7 +180,8 @@ def _write(path: Path, vectors: Path, suffix: str, text: Watched | None) -> None
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.encode`."""
     options, _ = parse(encode, arguments, show_progress_bar=True, output=tyro.MISSING)
-    with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}), printed(log):
+    log_to_stdout()
+    with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}):
         encode(**options)
 
 

@@ -70,14 +70,14 @@ def export(
 
 
 def restored_student(run: Workdir, steps: Sequence[int]) -> SentenceModel:
-    """The student of a run's kept checkpoint, or with the mean of several, as it is exported; needs neither teacher nor text.
+    """The student with the parameters of a run's kept checkpoint, or with the mean of several, as it is exported.
 
-    Raises `InputError`, with the kept steps, if one is missing.
+    Needs neither teacher nor text. Raises `InputError`, with the kept steps, if a checkpoint is missing.
     """
     if not run.folder.is_dir():
         raise InputError(f"workdir={run.folder} does not exist.")
     config = read_config(run.folder)
-    student = config and read_student(config, run.folder)
+    student = read_student(config, run.folder) if config else None
     if config is None or student is None or not run.checkpoints.is_dir():
         needs = f"{CONFIG}, {STUDENT} and {CHECKPOINTS}"
         raise InputError(f"{run.folder} is not a workdir with checkpoints (a sweep removes them); it needs {needs}.")

@@ -8,12 +8,10 @@ lists its options. A config with stages has --config.stage2.SECTION.OPTION=VALUE
 and --config.seed for values that all stages share.
 """
 
-import logging
 import os
 import pathlib
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -34,8 +32,7 @@ from jaxdistill.config import (
 )
 from jaxdistill.config.options import Config
 from jaxdistill.core import InputError
-from jaxdistill.core.cli import run
-from jaxdistill.core.runtime import version_text
+from jaxdistill.core.cli import log_to_stdout, run
 
 
 class Flags(NamedTuple):
@@ -57,12 +54,10 @@ class Flags(NamedTuple):
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.main`."""
-    if "--version" in arguments:
-        print(version_text())
-    elif not arguments or {"--help", "-h", "--helpfull"} & {*arguments}:
-        specs, _ = _split(arguments)
-        options = _defined(ConfigDict(), []).get_help(include_special_flags=False).partition(":\n")[2]
-        print(one_config_help(specs[-1]) if specs else f"{__doc__}\n{options}\n\n{configs_help()}")
+    if not arguments or {"--help", "-h", "--helpfull"} & {*arguments}:
+        spec, _ = _split(arguments)
+        _, _, options = _define_flags(ConfigDict(), []).get_help(include_special_flags=False).partition(":\n")
+        print(one_config_help(spec) if spec else f"{__doc__}\n{options}\n\n{configs_help()}")
     else:
         train(parse_flags(arguments))
 
@@ -70,32 +65,31 @@ def main(arguments: Sequence[str]) -> None:
 def parse_flags(arguments: Sequence[str]) -> Flags:
     """Parses a command line with absl and `config_flags`; raises a one-line `InputError` if it is invalid."""
     flags.FLAGS(["jaxdistill.main", "--verbosity=-1"])  # absl's own flags: other libraries log warnings only
-    specs, others = _split(arguments)
-    config = load_config(specs[-1]) if specs else ConfigDict()
+    spec, others = _split(arguments)
+    if not spec:
+        raise InputError("--config is missing. --help shows the usage.")
+    config = load_config(spec)
     names = option_names(config)
     for argument in others:
-        if specs and (override := re.match(r"--?(?:no)?config\.([^=]+)", argument)):
+        if override := re.match(r"--?(?:no)?config\.([^=]+)", argument):
             check_option(names, override[1], flag="--config.")  # config_flags shows a traceback for an unknown option
     argv = ["jaxdistill.main", *others]
-    values, rest, fault = flags.FlagValues(), [], "" if specs else "--config is missing. --help shows the usage."
+    values = _define_flags(config, argv)
     try:
-        values = _defined(config, argv if specs else argv[:1])
-        _, *rest = values(argv)
+        _, *positional = values(argv)
     except flags.UnrecognizedFlagError as error:
         close = closest_option(error.flagname, [*values, *(f"config.{name}" for name in names)], flag="--")
-        fault = f"unknown option --{error.flagname}.{close} --help lists the options."
+        raise InputError(f"unknown option --{error.flagname}.{close} --help lists the options.") from None
     except flags.Error as error:
-        fault = f"{str(error).removeprefix('flag ').rstrip('.')}."
-    if rest:
-        fault = f"{rest[0]!r} is not an option; options begin with --. --help lists them."
-    if fault:
-        raise InputError(fault)
+        raise InputError(f"{str(error).removeprefix('flag ').rstrip('.')}.") from None
+    if positional:
+        raise InputError(f"{positional[0]!r} is not an option; options begin with --. --help lists them.")
     if values.profile:
         set_options(config, dict.fromkeys(in_every_stage(config, "run.profile"), values.profile))
-    shown = [f"--config={specs[-1]}", *(flag for flag in others if not re.match("--?workdir=", flag)), "--workdir=DIR"]
+    shown = [f"--config={spec}", *(flag for flag in others if not re.match("--?workdir=", flag)), "--workdir=DIR"]
     return Flags(
         stages=parse_stages(config),
-        workdir=os.path.expanduser(values.workdir or default_workdir(specs[-1])),
+        workdir=os.path.expanduser(values.workdir or default_workdir(spec)),
         dry_run=values.dry_run,
         compile_for=values.compile_for,
         check=values.check or "",
@@ -103,8 +97,11 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
     )
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The values of `--config`, and all other arguments. Rewrites `--config.X VALUE` and `--workdir VALUE` with `=`."""
+def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """The last value of `--config`, empty if there is none, and all other arguments.
+
+    `--config.X VALUE` and `--workdir VALUE` become one argument with `=`, as the command on a model card needs them.
+    """
     joined: list[str] = []
     for argument in arguments:
         # A value may be a negative number.
@@ -113,16 +110,17 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         else:
             joined.append(argument)
     configs = [argument for argument in joined if re.match("--?config=", argument)]
-    return [flag.partition("=")[2] for flag in configs], [argument for argument in joined if argument not in configs]
+    spec = configs[-1].partition("=")[2] if configs else ""
+    return spec, [argument for argument in joined if argument not in configs]
 
 
-def _defined(config: ConfigDict, argv: Sequence[str]) -> flags.FlagValues:
-    """Defines the program's flags, with one for each `--config.X` in `argv`; parsing them writes the values into `config`."""
+def _define_flags(config: ConfigDict, argv: Sequence[str]) -> flags.FlagValues:
+    """The program's flags, and one for each `--config.X` in `argv`, which writes its value into `config` when it is parsed."""
     values = flags.FlagValues()
     text = "a shipped config, found from any folder, or your own file; without a preset, shipped ones train on text that comes with them"
     config_flags.DEFINE_config_dict("config", config, text, values, sys_argv=list(argv))
     text = "a folder or gs://BUCKET/PATH, for checkpoints, metrics, log, plot and export; default: runs/CONFIG-PRESET"
-    flags.DEFINE_string("workdir", None, text, values)
+    flags.DEFINE_string("workdir", "", text, values)
     text = "build everything, including stored targets and labels; print sizes, memory, steps and estimated time; stop before step 1"
     flags.DEFINE_bool("dry_run", False, text, values)
     text = "with --dry_run: compile the step for absent TPUs (v5e-16 or v5litepod-16, v5p-64, v6e-8), and print memory, FLOPs, collectives"
@@ -136,8 +134,7 @@ def _defined(config: ConfigDict, argv: Sequence[str]) -> flags.FlagValues:
 
 def train(args: Flags) -> None:
     """Checks, plans or runs the training that a command line describes."""
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
-    logging.getLogger("jaxdistill").setLevel(logging.INFO)
+    log_to_stdout()
     from jaxdistill.training.plan import print_plan
     from jaxdistill.training.stages import check_launch, run_stages
 

@@ -32,7 +32,7 @@ import tyro
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import InputError, Precision
-from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, printed, run
+from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, log_to_stdout, make_callable, parse, run
 from jaxdistill.core.files import drafted, output_file, try_writing, writing
 from jaxdistill.core.ops.nearest import nearest, scores_of_pairs
 from jaxdistill.core.paths import cache_folder
@@ -43,7 +43,7 @@ from jaxdistill.data.text import TEXT, Text, read, sources_of
 from jaxdistill.models.inference import Embedder, load
 from jaxdistill.models.outside import PREFIX, Reranker
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("jaxdistill.mine")  # `__name__` is `__main__` in the program
 
 SPARE = 10
 """Candidates to consider per negative if limits may exclude near ones."""
@@ -364,8 +364,8 @@ def _digest(*facts: object) -> str:
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.mine`."""
     options, _ = parse(mine, arguments, show_progress_bar=True, output=tyro.MISSING)
-    with printed(log):
-        mine(**options)
+    log_to_stdout()
+    mine(**options)
 
 
 make_callable(__name__, mine)

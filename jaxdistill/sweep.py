@@ -9,6 +9,7 @@ value whole: --config.data.text='"a.txt,b.txt"'. Running the same command again 
 added. Each point has its own log and workdir; sweep.csv has the scores of all. A finished point keeps its export alone.
 """
 
+import collections
 import hashlib
 import itertools
 import re
@@ -27,7 +28,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from jaxdistill.config import in_every_stage, load_config, load_study
-from jaxdistill.core import InputError, errors_of, refuse
+from jaxdistill.core import InputError, errors_of
 from jaxdistill.core.cli import BY_NAME, Listed, listed, make_callable, parse, run
 from jaxdistill.core.files import local, write_atomic
 from jaxdistill.core.runtime import Interrupted, Interrupts
@@ -37,7 +38,8 @@ from jaxdistill.training.stages import is_finished
 from jaxdistill.training.workdir import folder as workdirs
 
 Row = dict[str, Any]
-"""A point as `sweep` returns it, with its `stages`, the `arguments` of `jaxdistill.main` and a digest of its `text`."""
+"""A point as `sweep` returns it, with the options of its `stages`, the `arguments` of `jaxdistill.main`, and a digest of its
+`text`. Values are None until the point is trained."""
 SCORES = ("score", "sts_average")
 
 
@@ -66,28 +68,33 @@ def sweep(
       A row per training: its folder `point`, `options`, `seed`, `status` (0: trained), `failure`, `metric`, `score`, `sts_average`.
     """
     study, grid = load_study(str(grid)) if isinstance(grid, str | Path) else ("", grid)
-    lists = {name: value for name, value in (options or {}).items() if isinstance(value, list)}
-    fixed = {name: value for name, value in (options or {}).items() if name not in lists}
+    options = options or {}
+    lists = {name: value for name, value in options.items() if isinstance(value, list)}
+    fixed = {name: value for name, value in options.items() if name not in lists}
     points = [{**point, **chosen} for point in combinations(grid) for chosen in combinations(lists)]
-    rows, folder = plan(listed(config) or [study], fixed, points, listed(seeds)), local(workdir, "workdir")
+    rows = plan(listed(config) or [study], fixed, points, listed(seeds))
+    folder = local(workdir, "workdir")
     if dry_run:
         print("\n".join(f"point {number} of {len(rows)}: {row['point']}" for number, row in enumerate(rows, 1)))
         return []
     with workdirs.locked(folder):
         for number, row in enumerate(rows, 1):
-            done, log = read_scores(row, folder), folder / f"{row['point']}.log"
+            log = folder / f"{row['point']}.log"
             print(f"point {number} of {len(rows)}: {row['point']}, log {log}", end=" ... ", flush=True)
-            row["status"] = 0 if done else train(row, folder, log)
+            was_finished = read_scores(row, folder)
+            row["status"] = 0 if was_finished else train(row, folder, log)
             if row["status"]:
-                line = re.split(r"[\r\n]+", log.read_text(encoding="utf-8", errors="replace").strip())[-1]
-                row["failure"] = f"failed with status {row['status']}: {line}"
-            elif not done:
+                last_line = re.split(r"[\r\n]+", log.read_text(encoding="utf-8", errors="replace").strip())[-1]
+                row["failure"] = f"failed with status {row['status']}: {last_line}"
+            elif not was_finished:
                 read_scores(row, folder)
             score = "-" if row["score"] is None else hundredfold(row["score"])
-            print(row["failure"] or (f"{score} (done before)" if done else score))
+            print(row["failure"] or (f"{score} (done before)" if was_finished else score))
             write_atomic(folder / "sweep.csv", compared(rows).to_csv(index=False))
-    texts = {(row["stages"][-1].data.text, row["text"]) for row in rows if row["text"]}  # sources and digest
-    if len(texts) > len(dict(texts)):  # the same sources have several digests
+    digests = collections.defaultdict(set)
+    for row in rows:
+        digests[row["stages"][-1].data.text].add(row["text"])
+    if any(len(found - {None}) > 1 for found in digests.values()):
         raise InputError(
             "the files of data.text have changed between points, so scores are not comparable; remove the folders of the points "
             "that were trained before, or give another workdir."
@@ -100,10 +107,13 @@ def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.sweep`. NOTE: nothing here may start JAX's devices; the trainings need them."""
     parsed, flags = parse(sweep, arguments, others="--config.")
     options = parsed["options"] = {}
-    for name, _, text in (flag.partition("=") for flag in flags):
-        is_one_value = text.startswith(("(", "[", '"', "'"))  # commas are then part of it
-        values = [text.strip("\"'")] if is_one_value else [value.strip() for value in text.split(",")]
-        options[name.removeprefix("--config.")] = values if len(values) > 1 else values[0]
+    for flag in flags:
+        name, _, text = flag.removeprefix("--config.").partition("=")
+        if text.startswith(("(", "[", '"', "'")):  # commas are part of the value
+            options[name] = text.strip("\"'")
+        else:
+            values = [value.strip() for value in text.split(",")]
+            options[name] = values if len(values) > 1 else values[0]
     if any(row["status"] for row in sweep(**parsed)):
         sys.exit(1)
 
@@ -112,15 +122,15 @@ def combinations(grid: Any) -> Sequence[Mapping[str, Any]]:
     """All combinations of a dict of lists; a list of dicts as it is."""
     if isinstance(grid, Mapping) and all(isinstance(values, list) for values in grid.values()):
         grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    is_grid = isinstance(grid, list) and grid and all(isinstance(options, Mapping) for options in grid)
-    refuse([(not is_grid, "the grid must be a dict of option to list of values, or a list of dicts, and not empty.")])
-    return list(grid)
+    if not (isinstance(grid, list) and grid and all(isinstance(options, Mapping) for options in grid)):
+        raise InputError("the grid must be a dict of option to list of values, or a list of dicts, and not empty.")
+    return grid
 
 
 def plan(
     specs: Sequence[str], options: Mapping[str, Any], grid: Sequence[Mapping[str, Any]], seeds: Sequence[Any]
 ) -> list[Row]:
-    """The points of a sweep; parses the options of all before any runs. A grid's values override `options`; seeds override both."""
+    """The points of a sweep; parses the options of all before any is trained. A grid's values override `options`, seeds both."""
     points: dict[str, Row] = {}
     for spec, chosen, seed in itertools.product(specs, grid, seeds or [None]):
         values = {**options, **chosen}
@@ -131,12 +141,15 @@ def plan(
             stages = parse_flags([*arguments, "--workdir=unused"]).stages
         swept = {"config": spec} if len(specs) > 1 else {}
         swept |= {name: value for name, value in chosen.items() if not name.endswith("run.seed")}
-        plain = ",".join(f"{name}={value}" for name, value in {**swept, "run.seed": stages[0].run.seed}.items())
+        seed = stages[0].run.seed
+        description = ",".join(f"{name}={value}" for name, value in {**swept, "run.seed": seed}.items())
         # The point's folder. Equal points have one name, so a repeated one is trained once; a digest tells shortened names apart.
-        point = re.sub(r"[^A-Za-z0-9_.=,+-]", "-", plain)[:150]
-        point += "" if point == plain else f"-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"
-        points[point] = dict.fromkeys(("status", "text", "metric", *SCORES)) | {
-            "point": point, "options": swept, "seed": stages[0].run.seed, "stages": stages, "arguments": arguments, "failure": "",
+        point = re.sub(r"[^A-Za-z0-9_.=,+-]", "-", description)[:150]
+        if point != description:
+            point += f"-{hashlib.sha256(description.encode()).hexdigest()[:8]}"
+        points[point] = {
+            "point": point, "options": swept, "seed": seed, "stages": stages, "arguments": arguments, "status": None,
+            "failure": "", "text": None, "metric": None, "score": None, "sts_average": None,
         }  # fmt: skip
     return list(points.values())
 
@@ -162,8 +175,8 @@ def read_scores(row: Row, folder: Path) -> bool:
     folders = workdirs.stage_folders(folder / row["point"], len(row["stages"]))
     if not all(map(is_finished, folders, row["stages"])):
         return False
-    for each in folders:
-        shutil.rmtree(each / workdirs.CHECKPOINTS, ignore_errors=True)
+    for stage_folder in folders:
+        shutil.rmtree(stage_folder / workdirs.CHECKPOINTS, ignore_errors=True)
     results = workdirs.read_note(folders[-1] / workdirs.RESULTS)
     metric, scores = results["best_metric"], results["scores"]["student after"]
     row |= {"metric": metric, "score": scores.get(metric), "sts_average": scores.get("average")}

@@ -21,7 +21,7 @@ import pytest
 from jaxdistill import main
 from jaxdistill.config import load_config, parse_config, set_options
 from jaxdistill.config.options import Config
-from jaxdistill.core import cli, runtime
+from jaxdistill.core import InputError, cli
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.training.workdir.checkpoint import Checkpoints
@@ -193,7 +193,7 @@ def series(workdir: pathlib.Path, name: str) -> dict[int, float]:
     return {line["step"]: line[name] for line in lines if name in line}
 
 
-def refused(module, arguments: Sequence[str], capsys, *, status: int = runtime.BAD_INPUT) -> str:
+def refused(module, arguments: Sequence[str], capsys, *, status: int = InputError.status) -> str:
     """The one line of a program that refuses its input, run in this process."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as stopped:

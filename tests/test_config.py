@@ -15,6 +15,7 @@ from jaxdistill.config import shipped_configs, stage_names
 from jaxdistill.core import InputError, plugins
 from jaxdistill.core.plugins import KINDS
 from jaxdistill.data import batches
+from jaxdistill.data.options import Data
 from jaxdistill.training.build import build
 
 from conftest import ROOT
@@ -125,7 +126,7 @@ def test_a_config_file_of_ones_own_starts_from_the_defaults_or_a_preset(tmp_path
     monkeypatch.chdir(tmp_path)
     config = main.parse_flags(["--config=mine.py", "--config.objective.temperature=0.1"]).config
     assert config.objective == objectives.CKD(queue_size=64, temperature=0.1)
-    assert (config.teacher.kind, config.run.steps, config.data) == ("stored", 5, configs.Data())
+    assert (config.teacher.kind, config.run.steps, config.data) == ("stored", 5, Data())
     first, then = main.parse_flags(
         ["--config=mine.py:two", "--config.text=a.txt", "--config.stage1.run.steps=9"]
     ).stages

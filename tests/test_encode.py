@@ -41,11 +41,10 @@ def blocks_of_two(monkeypatch):
         monkeypatch.setattr(module, "BLOCK_ROWS", 2)
 
 
-def test_every_line_has_its_row_also_an_empty_one(model, text, tmp_path, capsys, blocks_of_two):
+def test_every_line_has_its_row_also_an_empty_one(model, text, tmp_path, caplog, blocks_of_two):
     encode.main([f"--model={model}", f"--text={text}", f"--output={tmp_path}/out/v.npy", "--no_show_progress_bar"])
-    said = capsys.readouterr().out
-    assert "7 vectors of 16 numbers, multiplied in " in said
-    assert "2 of 7 texts (28.6%) are longer than 16 tokens; their ends are cut\n" in said
+    assert "7 vectors of 16 numbers, multiplied in " in caplog.text
+    assert "2 of 7 texts (28.6%) are longer than 16 tokens; their ends are cut\n" in caplog.text
     vectors = np.load(tmp_path / "out" / "v.npy")
     assert vectors.dtype == np.float32 and sorted(os.listdir(tmp_path / "out")) == ["v.npy", "v.npy.json"]
     np.testing.assert_allclose(vectors, load(model).encode(SENTENCES), rtol=0, atol=1e-6)
@@ -104,7 +103,7 @@ def stopped_after(monkeypatch, blocks: int) -> list[int]:
 
 
 def test_control_c_says_how_to_go_on_and_only_the_rest_is_computed(
-    model, text, tmp_path, monkeypatch, capsys, blocks_of_two
+    model, text, tmp_path, monkeypatch, capsys, caplog, blocks_of_two
 ):
     sizes, output = stopped_after(monkeypatch, 2), tmp_path / "v.parquet"
     arguments = [f"--model={model}", f"--text={text}", "--no_show_progress_bar", "--keep_text"]
@@ -114,7 +113,7 @@ def test_control_c_says_how_to_go_on_and_only_the_rest_is_computed(
     assert (ended.value.code, capsys.readouterr().err) == (runtime.INTERRUPTED, line)
     assert not output.exists()
     encode.main([*arguments, f"--output={output}"])
-    assert sizes == [2, 2, 2, 2, 1] and "2 of 7 texts" in capsys.readouterr().out
+    assert sizes == [2, 2, 2, 2, 1] and "2 of 7 texts" in caplog.text
     encode.main([*arguments, f"--output={tmp_path}/whole.parquet"])
     assert output.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
 

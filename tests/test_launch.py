@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from jaxdistill import main
-from jaxdistill.core import runtime
+from jaxdistill.core import InputError, InUseError, runtime
 
 from conftest import ROOT
 from program import refused
@@ -113,7 +113,7 @@ def test_slurm_gets_a_task_for_each_node_or_gpu(machine, per, tasks):
 
 @pytest.mark.parametrize(
     "status, restarts, goes_back",
-    [(0, "", False), (2, "", False), (runtime.IN_USE, "", False), (runtime.AGAIN, "", True), (134, "4", True), (runtime.AGAIN, "5", False)],
+    [(0, "", False), (2, "", False), (InUseError.status, "", False), (runtime.AGAIN, "", True), (134, "4", True), (runtime.AGAIN, "5", False)],
 )  # fmt: skip
 def test_a_slurm_job_goes_back_into_the_queue_where_it_can_continue(machine, monkeypatch, status, restarts, goes_back):
     """SLURM runs a copy of the script elsewhere, with the options with which the script has given itself to sbatch."""
@@ -159,11 +159,11 @@ def test_a_signal_ends_all_local_processes(tmp_path, number):
 
 
 def test_a_launcher_submits_nothing_that_its_python_refuses(machine, monkeypatch):
-    (machine / "status").write_text(str(runtime.BAD_INPUT))
-    launched("slurm.sh", "--", *TRAINING, status=runtime.BAD_INPUT)
+    (machine / "status").write_text(str(InputError.status))
+    launched("slurm.sh", "--", *TRAINING, status=InputError.status)
     assert recorded(machine) == [[*CHECKED, "--check=here", *TRAINING]]
     monkeypatch.setenv("PYTHON", "false")
-    said = launched("slurm.sh", "--", *TRAINING, status=runtime.BAD_INPUT)
+    said = launched("slurm.sh", "--", *TRAINING, status=InputError.status)
     assert said.startswith("error: false has no jaxdistill; run pip install -e .") and len(recorded(machine)) == 1
 
 

@@ -99,7 +99,9 @@ def test_random_negatives_are_drawn_from_all_candidates_that_remain():
     assert few[0, :2].tolist() == [0, 2] and np.isneginf(few_scores[0, 2])
 
 
-def test_vectors_are_stored_once_for_each_prompt_and_a_finished_table_is_kept(folder, tmp_path, monkeypatch, capsys):
+def test_vectors_are_stored_once_for_each_prompt_and_a_finished_table_is_kept(
+    folder, tmp_path, monkeypatch, capsys, caplog
+):
     read = []
     encode = Embedder.encode
     monkeypatch.setattr(Embedder, "encode", lambda self, texts, **o: read.append(texts) or encode(self, texts, **o))
@@ -111,7 +113,7 @@ def test_vectors_are_stored_once_for_each_prompt_and_a_finished_table_is_kept(fo
     assert len(read) == 3 and read[2][0] == QUERIES[0]
     before = (tmp_path / "a.tsv").stat().st_mtime_ns
     run(mine.main, arguments(folder, tmp_path / "a.tsv"))
-    assert (tmp_path / "a.tsv").stat().st_mtime_ns == before and "rows; 30 queries" in capsys.readouterr().out
+    assert (tmp_path / "a.tsv").stat().st_mtime_ns == before and "rows; 30 queries" in caplog.text
     assert "num_negatives was 3" in refused(mine, arguments(folder, tmp_path / "a.tsv", "--num_negatives=2"), capsys)
 
 

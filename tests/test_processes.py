@@ -10,8 +10,8 @@ from safetensors.numpy import load_file
 from test_sts import ROWS, write_tsv
 
 from jaxdistill import encode, evaluate
-from jaxdistill.core import plugins
-from jaxdistill.core.runtime import AGAIN, BAD_INPUT
+from jaxdistill.core import InputError, plugins
+from jaxdistill.core.runtime import AGAIN
 from jaxdistill.data.targets import BLOCK_ROWS
 from jaxdistill.evals import sts
 from jaxdistill.training.workdir.checkpoint import Checkpoints
@@ -82,7 +82,7 @@ def test_processes_evaluate_together_and_the_first_writes(folder, monkeypatch):
     arguments.append(f"--plugins={folder / 'plugins.py'}")
     common = [{"JAXDISTILL_CACHE": str(folder / "common")}] * 2
     both = start_all([*arguments, f"--out={folder / 'two.json'}"], module="evaluate", variables=common)
-    (first, why), (second, _) = ended(both, BAD_INPUT)
+    (first, why), (second, _) = ended(both, InputError.status)
     assert "uniformity" in first and "uniformity" not in second
     assert "failed: mine of" in why and "this host lacks the set" in why
     evaluate.main([*arguments, f"--out={folder / 'one.json'}"])

@@ -11,7 +11,6 @@ import pytest
 from jaxdistill.core import InputError
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.mesh import make_mesh
-from jaxdistill.core.runtime import BAD_INPUT
 from jaxdistill.training.workdir import folder as lock
 from jaxdistill.training.workdir.folder import LOCK, read_note
 
@@ -92,7 +91,7 @@ def said_by(both) -> list[tuple[int, str, list[str]]]:
 
 def test_processes_with_other_options_are_refused_alike():
     (status, _, first), (other, _, second) = said_by(start_both(["5", ""], ["6", ""]))
-    assert status == other == BAD_INPUT and first == second
+    assert status == other == InputError.status and first == second
     (line,) = first
     assert "run.steps is 5 in the first, 6 in the other" in line
 

@@ -15,31 +15,13 @@ from typing import Annotated, Any, Literal, cast
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict, FieldReference
 
-from jaxdistill.config.options import (
-    EXTENSIONS,
-    PLAIN,
-    SECTIONS,
-    WITHOUT_EFFECT,
-    Config,
-    Evals,
-    Optimizer,
-    RunOptions,
-    Sharding,
-    ShardingRules,
-    ShardingWord,
-)
+from jaxdistill.config.options import EXTENSIONS, PLAIN, SECTIONS, Config, Sharding, ShardingRules, ShardingWord
 from jaxdistill.core import InputError, Positive, Range, closest, did_you_mean, errors_of, first_few, plugins
 from jaxdistill.core.files import foreign_errors
 from jaxdistill.core.paths import configs_folder
 from jaxdistill.core.plugins import KINDS
-from jaxdistill.data.options import Columns, Data
+from jaxdistill.data.options import Columns
 from jaxdistill.objectives.weighted import Term, Weighted
-
-__all__ = [
-    "EXTENSIONS", "SECTIONS", "WITHOUT_EFFECT", "Columns", "Config", "Data", "Evals", "Optimizer", "RunOptions", "Sharding", "chain",
-    "defaults", "flat", "flat_stages", "load_config", "load_study", "nested", "of_stage", "options_from", "parse_config",
-    "parse_stages", "refuse_other_training", "set_kind", "set_options",
-]  # fmt: skip
 
 SHARED = {
     "text": "data.text", "columns": "data.columns", "batch_size": "data.batch_size", "seed": "run.seed", "best": "evals.best",
@@ -49,7 +31,7 @@ SHARED = {
 
 
 def load_config(spec: str) -> ConfigDict:
-    """Calls `get_config` of `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT`; any error becomes an `InputError`."""
+    """The config that `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` names; any error of the file becomes an `InputError`."""
     name, _, preset = spec.partition(":")
     path = find_config(name)
     with foreign_errors(f"config file {path} cannot be read"):
@@ -58,8 +40,8 @@ def load_config(spec: str) -> ConfigDict:
 
 
 def load_study(name: str) -> tuple[str, Any]:
-    """CONFIG and GRID of a study, a file or the name of a shipped one, see `sweep`; for an empty name, no config and a grid of one
-    point, which changes no option."""
+    """CONFIG and GRID of a study (see `sweep`): a file, or the name of a shipped one. Without a name, no config, and a grid of
+    one point that changes no option."""
     if not name:
         return "", [{}]
     module = plugins.load_module(str(find_config(name, "studies")))
@@ -67,21 +49,21 @@ def load_study(name: str) -> tuple[str, Any]:
 
 
 def find_config(name: str, folder: str = "") -> pathlib.Path:
-    """The file of that name, or else the shipped config of that name, in `configs/` or a `folder` inside it."""
+    """The user's file of that name, or else the shipped one, in `configs/` or a `folder` inside it."""
     path = pathlib.Path(name).expanduser()
     if path.is_file():
         return path
     shipped = {file.name: file for file in shipped_configs(folder)}
-    sought = path.name if path.suffix else f"{path.name}.py"
-    if path.parent.name in ("", "configs", folder) and sought in shipped:
-        return shipped[sought]
-    close = did_you_mean(sought, list(shipped))
+    file_name = path.name if path.suffix else f"{path.name}.py"
+    if path.parent.name in ("", "configs", folder) and file_name in shipped:
+        return shipped[file_name]
+    close = did_you_mean(file_name, list(shipped))
     names = f"{pathlib.Path('configs', folder)}/{', '.join(shipped)}"
     raise InputError(f"config file {path} does not exist; shipped: {names}.{close}")
 
 
 def shipped_configs(folder: str = "") -> list[pathlib.Path]:
-    """The config files installed with the package, or beside it in a clone."""
+    """The files of `configs/`, or of a `folder` inside it."""
     return sorted(path for path in (configs_folder() / folder).glob("*.py") if not path.name.startswith("_"))
 
 
@@ -96,15 +78,17 @@ def default_workdir(spec: str) -> str:
 
 def one_config_help(spec: str) -> str:
     """Help for a config: its description, the arguments of its presets, and the chosen preset's kinds and options."""
-    module, config = plugins.load_module(str(find_config(spec.partition(":")[0]))), load_config(spec)
+    module = plugins.load_module(str(find_config(spec.partition(":")[0])))
     lines = [inspect.cleandoc(module.__doc__ or ""), ""]
-    lines += [f"{preset}:ARGUMENT  {', '.join(taken)}" for preset, taken in getattr(module, "ARGUMENTS", {}).items()]
-    lines += [
-        "",
-        "Options; docstrings in jaxdistill/config/options.py, data/options.py and the files of the kinds describe them:",
-    ]
-    for name, value in flatten_dict(config.to_dict(), sep=".").items():
-        lines.append(f"  {'' if name.endswith('.kind') else '--config.'}{name}={value}")
+    for preset, allowed in getattr(module, "ARGUMENTS", {}).items():
+        lines.append(f"{preset}:ARGUMENT  {', '.join(allowed)}")
+    lines.append("")
+    lines.append(
+        "Options; docstrings in jaxdistill/config/options.py, data/options.py and the files of the kinds describe them:"
+    )
+    for name, value in flatten_dict(load_config(spec).to_dict(), sep=".").items():
+        flag = "" if name.endswith(".kind") else "--config."  # a kind is chosen by the preset
+        lines.append(f"  {flag}{name}={value}")
     return "\n".join(lines)
 
 
@@ -113,7 +97,7 @@ def configs_help() -> str:
     lines = ["Configs and their presets:"]
     for path in shipped_configs():
         module = plugins.load_module(str(path))
-        lines += [f"\n  configs/{path.name}: {(inspect.getdoc(module) or '').splitlines()[0]}"]
+        lines.append(f"\n  configs/{path.name}: {(inspect.getdoc(module) or '').splitlines()[0]}")
         lines += textwrap.wrap(", ".join(module.PRESETS), 90, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(lines)
 
@@ -139,25 +123,21 @@ def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> Non
     """
     if section == "objective" and "+" in kind:
         kinds = kind.split("+")
-        if outside := [one for one in kinds if plugins.is_outside(one)]:
-            raise InputError(
-                f"objective {kind!r}: your own {outside[0]} needs a name beside others; in a config file, give an entry of "
-                "config.objectives that name and a `kind`."
-            )
-        if repeated := [one for one in kinds if kinds.count(one) > 1]:
-            raise InputError(
-                f"objective {kind!r} names {repeated[0]} twice; in a config file, entries of config.objectives may have one `kind`."
-            )
-        several = {one: {**KINDS[section].default_options(one), "weight": 1.0} for one in kinds}
+        for name in kinds:
+            if kinds.count(name) > 1:
+                raise InputError(
+                    f"objective {kind!r} names {name} twice; in a config file, entries of config.objectives may have one `kind`."
+                )
         if "objective" in config:
             del config.objective
-        config.objectives = ConfigDict(several)
+        config.objectives = ConfigDict({name: KINDS[section].default_options(name) | {"weight": 1.0} for name in kinds})
         return
-    made, before = ConfigDict(KINDS[section].default_options(kind)), cast(ConfigDict, config.get(section))
+    changed = ConfigDict(KINDS[section].default_options(kind))
     if section != "objective":
-        made.update({name: value for name, value in before.items() if name in made and name != "kind"})
-    made.update(options)
-    config[section] = made
+        previous = cast(ConfigDict, config[section])
+        changed.update({name: value for name, value in previous.items() if name in changed and name != "kind"})
+    changed.update(options)
+    config[section] = changed
 
 
 def chain(stages: Sequence[Any]) -> ConfigDict:
@@ -199,8 +179,10 @@ def set_options(config: ConfigDict, options: Mapping[str, Any]) -> None:
 
 
 def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
-    """Raises `InputError` if `name` is not among a config's option `names`, or is a section's `kind`; `flag` precedes
-    it in errors, as on the command line."""
+    """Raises `InputError` if `name` is not among a config's option `names`, or is a section's `kind`.
+
+    `flag` precedes names in errors, such as `--config.` on the command line.
+    """
     section, option = ["", *name.split(".")][-2:]
     kinds = KINDS.get(section)
     if kinds and option == "kind":
@@ -211,23 +193,21 @@ def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
     if name in names:
         return
     hint = closest_option(name, names, flag=flag)
-    having = [kind for kind in kinds.classes if option in kinds.default_options(kind)] if kinds else []
-    if any(other.startswith(f"{name}.") for other in names):
-        hint = f" It is a section; set one of its options, such as {flag}{name}.OPTION."
-    elif having:
-        hint = f" The {section} {', '.join(having)} has it; choose that by the preset "
-        hint += f"(--config=FILE.py:PRESET:{section}={having[0]}) or in a config file."
+    others = [kind for kind in kinds.classes if option in kinds.default_options(kind)] if kinds else []
+    if others:
+        hint = f" The {section} {', '.join(others)} has it; choose that by the preset "
+        hint += f"(--config=FILE.py:PRESET:{section}={others[0]}) or in a config file."
     raise InputError(f"unknown option {flag}{name}.{hint}")
 
 
 def closest_option(name: str, names: Sequence[str], *, flag: str = "") -> str:
-    """` Did you mean X?` for an option whose last word is similar, in the same section if it has one; otherwise empty."""
-    section, _, option = name.rpartition(".")
+    """` Did you mean X?` for an option whose last word is similar; empty if there is none."""
+    section, _, word = name.rpartition(".")
     ordered = sorted(names, key=lambda other: (other.rpartition(".")[0] == section, -other.count(".")))
-    # Of names with the same last word, the last one wins: in the same section, or else with the fewest dots.
+    # Of options with the same last word, the last one stays: in the same section, or else with the fewest dots.
     by_word = {other.rpartition(".")[2]: other for other in ordered}
-    meant = closest(option, list(by_word))
-    return f" Did you mean {flag}{by_word[meant]}?" if meant else ""
+    close = closest(word, list(by_word))
+    return f" Did you mean {flag}{by_word[close]}?" if close else ""
 
 
 def option_names(config: ConfigDict) -> list[str]:
@@ -237,7 +217,8 @@ def option_names(config: ConfigDict) -> list[str]:
 
 def parse_stages(config: ConfigDict | Mapping[str, Any]) -> list[Config]:
     """Reads every stage of a training; if there are several, errors begin with the number of the stage."""
-    parsed, stages = [], [config[name] for name in stage_names(config)] or [config]
+    stages = [config[name] for name in stage_names(config)] or [config]
+    parsed = []
     for number, stage in enumerate(stages, start=1):
         with of_stage(number, stages):
             parsed.append(parse_config(cast(Any, stage)))
@@ -267,16 +248,19 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> Config:
         else:
             read[section] = _of_kind(section, config.get(section, {}), prefix=section)
     parsed = Config(**read)
-    return dataclasses.replace(parsed, run=dataclasses.replace(parsed.run, steps=-1)) if parsed.run.minutes else parsed
+    if parsed.run.minutes:
+        return dataclasses.replace(parsed, run=dataclasses.replace(parsed.run, steps=-1))
+    return parsed
 
 
 def _of_kind(section: str, options: Mapping[str, Any], *, prefix: str) -> Any:
     """Reads a section whose options its `kind` determines."""
-    values = dict(options)
-    name = values.pop("kind", KINDS[section].default)
-    kind = KINDS[section].options_class(name)
-    values |= {"kind": name} if any(field.name == "kind" for field in dataclasses.fields(kind)) else {}
-    return options_from(kind, values, prefix=prefix)
+    name = options.get("kind", KINDS[section].default)
+    options_class = KINDS[section].options_class(name)
+    values = {option: value for option, value in options.items() if option != "kind"}
+    if any(field.name == "kind" for field in dataclasses.fields(options_class)):
+        values["kind"] = name
+    return options_from(options_class, values, prefix=prefix)
 
 
 def _term(name: str, options: Mapping[str, Any]) -> Term:
@@ -287,11 +271,11 @@ def _term(name: str, options: Mapping[str, Any]) -> Term:
     return Term(_of_kind("objective", {"kind": name, **rest}, prefix=prefix), weight, name)
 
 
-def options_from(kind: type, options: Mapping[str, Any], *, prefix: str) -> Any:
-    """Reads options into the dataclass `kind`; missing fields get their defaults."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    _refuse_unknown(options, [field.name for field in dataclasses.fields(kind)], prefix=f"{prefix}.")
-    return kind(**{name: typed(value, hints[name], f"{prefix}.{name}") for name, value in options.items()})
+def options_from(options_class: type, options: Mapping[str, Any], *, prefix: str) -> Any:
+    """Reads options into a dataclass; missing ones get their defaults. `prefix` is their section, for errors."""
+    hints = typing.get_type_hints(options_class, include_extras=True)
+    _refuse_unknown(options, [field.name for field in dataclasses.fields(options_class)], prefix=f"{prefix}.")
+    return options_class(**{name: typed(value, hints[name], f"{prefix}.{name}") for name, value in options.items()})
 
 
 def _refuse_unknown(options: Mapping[str, Any], allowed: Sequence[str], *, prefix: str) -> None:
@@ -302,13 +286,13 @@ def _refuse_unknown(options: Mapping[str, Any], allowed: Sequence[str], *, prefi
 
 
 def nested(config: Config) -> dict[str, dict[str, Any]]:
-    """All options as JSON round-trips them; students, teachers and objectives with their kinds."""
+    """All options as types of JSON (lists for tuples); students, teachers and objectives with their kinds."""
     options = json.loads(json.dumps({name: dataclasses.asdict(getattr(config, name)) for name in SECTIONS}))
     objective = options.pop("objective")
     if isinstance(config.objective, Weighted):
-        pairs = zip(config.objective.terms, objective["terms"], strict=True)
         options["objectives"] = {
-            term.name: {"kind": term.kind, "weight": term.weight, **values["objective"]} for term, values in pairs
+            term.name: {"kind": term.kind, "weight": term.weight, **values["objective"]}
+            for term, values in zip(config.objective.terms, objective["terms"], strict=True)
         }
     else:
         options["objective"] = {"kind": config.kinds["objective"], **objective}
@@ -316,7 +300,7 @@ def nested(config: Config) -> dict[str, dict[str, Any]]:
 
 
 def flat(config: Config) -> dict[str, Any]:
-    """Flat dict such as `{"data.text": ..., "objective.alpha": ...}`, with values as JSON round-trips them."""
+    """The options of `nested` by dotted name: `{"data.text": ..., "objective.alpha": ...}`."""
     return flatten_dict(nested(config), sep=".")
 
 
@@ -338,8 +322,10 @@ def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, 
 
 
 def typed(value: Any, kind: Any, name: str) -> Any:
-    """Converts the value of the option `name` to the type `kind` of its field; raises `InputError` for another type, a
-    wrong number of parts, or a value out of range."""
+    """Converts the value of the option `name` to the type `kind` of its field.
+
+    Raises `InputError` for another type, a wrong number of parts, or a value out of range.
+    """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         return _in_range(typed(value, arguments[0], name), arguments[1], name)
@@ -348,11 +334,11 @@ def typed(value: Any, kind: Any, name: str) -> Any:
             raise InputError(f"{name}={value!r} is unknown; allowed: {', '.join(map(str, arguments))}.")
         return value
     if kind in (Columns, Sharding):
-        # `config_flags` makes a tuple of a word.
-        value = value[0] if isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], str) else value
+        if isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], str):
+            value = value[0]  # `config_flags` makes a tuple of a word
+        if isinstance(value, str) and kind == Sharding:
+            return typed(value, ShardingWord, name)
         if isinstance(value, str):
-            if kind == Sharding:
-                return typed(value, ShardingWord, name)
             return (("text", value),) if value else ()
         kind = ShardingRules if kind == Sharding else kind
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -360,7 +346,7 @@ def typed(value: Any, kind: Any, name: str) -> Any:
         # The number of parts is fixed, unless the type ends in `...`.
         kinds = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
         _in_range(tuple(value), Range(least=len(kinds), most=len(kinds)), name)
-        return tuple(typed(item, one, f"{name}[{i}]") for i, (item, one) in enumerate(zip(value, kinds, strict=True)))
+        return tuple(typed(part, kinds[i], f"{name}[{i}]") for i, part in enumerate(value))
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
         return _in_range(float(value), Range(), name)
     plain = origin or kind
@@ -373,9 +359,8 @@ def typed(value: Any, kind: Any, name: str) -> Any:
 
 def _in_range(value: Any, allowed: Range, name: str) -> Any:
     """Returns the value; raises `InputError` if it, or the length of a tuple, is out of range."""
-    number, subject = value, ""
-    if isinstance(value, tuple):
-        number, subject = len(value), f"has {len(value)} parts; their number "
+    number = len(value) if isinstance(value, tuple) else value
+    subject = f"has {number} parts; their number " if isinstance(value, tuple) else ""
     if fault := allowed.fault(number):
         raise InputError(f"{name}={value} {subject}{fault}.")
     return value

@@ -40,10 +40,12 @@ Precision = Literal["auto", "float32", "bfloat16"]
 
 
 class InputError(ValueError):
-    """Unusable input; programs print its one line and exit with status 2.
+    """Unusable input; programs print its one line and exit with its status.
 
     Escapes line breaks and other control characters, which names in a user's files may contain.
     """
+
+    status = 2
 
     def __init__(self, line: str):
         super().__init__("".join(char if char.isprintable() else repr(char)[1:-1] for char in line))
@@ -54,11 +56,17 @@ class Diverged(InputError):
 
 
 class TemporaryError(InputError):
-    """The same command may succeed later, for example after a network failure. Programs exit with status 75."""
+    """The same command may succeed later, for example after a network failure."""
+
+    status = 75
+    """EX_TEMPFAIL of sysexits.h."""
 
 
 class InUseError(InputError):
-    """Another process writes the same workdir. Programs exit with status 73."""
+    """Another process writes the same workdir, and continues undisturbed."""
+
+    status = 73
+    """EX_CANTCREAT of sysexits.h."""
 
 
 def refuse(rules: Sequence[tuple[object, str]]) -> None:
@@ -69,9 +77,12 @@ def refuse(rules: Sequence[tuple[object, str]]) -> None:
 
 
 def error_line(error: BaseException) -> str:
-    """First line of another library's error: its message, `KeyError: KEY`, or its class's name without a message."""
-    kind, line = type(error).__name__, str(error).strip()
-    return f"{kind}: {line}" if isinstance(error, KeyError) else (line or kind).splitlines()[0]
+    """The first line of a library's error: its message, or the name of its class if it has none."""
+    name = type(error).__name__
+    message = str(error).strip() or name
+    if isinstance(error, KeyError):  # its message is only the key
+        message = f"{name}: {message}"
+    return message.splitlines()[0]
 
 
 def first_few(items: Sequence[str]) -> str:
@@ -89,14 +100,17 @@ def errors_of(what: str) -> Iterator[None]:
 
 
 def closest(word: str, choices: Sequence[str]) -> str:
-    """The most similar choice, or one with these initials (`lr` for `learning_rate`); an empty string if no choice is close."""
-    initials = [name for name in choices if len(word) > 1 and word == "".join(part[:1] for part in name.split("_"))]
-    return next(iter(initials or difflib.get_close_matches(word, choices, n=1, cutoff=0.6)), "")
+    """The choice with these initials (`lr` for `learning_rate`), or else the most similar one; empty if none is close."""
+    initials = {"".join(part[:1] for part in choice.split("_")): choice for choice in choices}
+    if len(word) > 1 and word in initials:
+        return initials[word]
+    return next(iter(difflib.get_close_matches(word, choices, n=1)), "")
 
 
 def did_you_mean(word: str, choices: Sequence[str]) -> str:
-    """` Did you mean X?` with the `closest` choice, or empty."""
-    return f" Did you mean {meant}?" if (meant := closest(word, choices)) else ""
+    """` Did you mean X?` with the `closest` choice; empty if there is none."""
+    close = closest(word, choices)
+    return f" Did you mean {close}?" if close else ""
 
 
 def unknown_id(tokenizer: Tokenizer) -> int | None:
@@ -179,7 +193,8 @@ class Encoded(NamedTuple):
     keys: Integer[Array, "b v 2"] | None = None
     """A 64-bit hash of the text behind each of the student's views, as two numbers, for an objective that `compares_texts`."""
     active: Float[Array, "b k"] | None = None
-    """1 for those of several objectives that train on the batch's source, 0 for the others; all rows are equal. None: all train."""
+    """With several objectives: 1 for each that trains on the batch's source, 0 for the others; all rows are equal. None: all
+    train."""
 
 
 BATCH_AXES = ("slice", "data")
@@ -323,9 +338,9 @@ class Range:
     below: float | None = None
 
     def fault(self, number: float) -> str:
-        """The end of an error message, such as `must be above 0`; empty if `number` is in range."""
+        """What is wrong with a number, such as `must be above 0`, for an error message; empty if it is in range."""
         inside = (
-            (isinstance(number, int) or math.isfinite(number))  # `isfinite` cannot take integers above 1e308
+            -math.inf < number < math.inf  # unlike `isfinite`, this takes integers above 1e308
             and (self.least is None or number >= self.least)
             and (self.above is None or number > self.above)
             and (self.most is None or number <= self.most)

@@ -3,16 +3,14 @@
 A program is one typed function. tyro makes its command line from the signature and the docstring, and Python calls it.
 """
 
-import contextlib
 import functools
 import inspect
 import io
 import logging
 import os
-import signal
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -25,37 +23,42 @@ BATCH_SIZE = 128
 BY_NAME = tyro.conf.arg(constructor=str, help_behavior_hint=lambda default: "")
 """For an argument that may be an object in Python; the command line takes its name."""
 BY_NAMES = tyro.conf.arg(constructor=tuple[str, ...])
-"""The same for several, with `tyro.conf.UseAppendAction`: the option is repeated."""
+"""For an argument that may be several objects in Python; with `tyro.conf.UseAppendAction`, the option is repeated."""
 BY_COMMAS = tyro.conf.arg(constructor=str, metavar="A,B,..", help_behavior_hint=lambda default: "")
 Listed = Annotated[str | int | Path | Sequence[str | int | Path], BY_COMMAS]
-"""Values, or one text that separates them by commas."""
+"""One value, several, or a string with several, separated by commas."""
 
 
-def listed(value: str | int | Path | Sequence[str | int | Path]) -> list[str]:
-    """The values of a `Listed` argument as text, with `~` expanded; empty ones are left out."""
-    value = value.split(",") if isinstance(value, str) else value
-    values = [value] if isinstance(value, int | Path) else value
-    return [os.path.expanduser(text) for one in values if (text := str(one).strip())]
+def listed(argument: str | int | Path | Sequence[str | int | Path]) -> list[str]:
+    """The values of a `Listed` argument as strings, with `~` expanded; empty ones are left out."""
+    if isinstance(argument, str):
+        argument = argument.split(",")
+    elif isinstance(argument, int | Path):
+        argument = [argument]
+    values = [str(value).strip() for value in argument]
+    return [os.path.expanduser(value) for value in values if value]
 
 
 def parse(
     function: Callable[..., Any], arguments: Sequence[str], *, others: str = "", **defaults: Any
 ) -> tuple[dict[str, Any], list[str]]:
-    """Parses a program's command line; returns the arguments of `function`, and unknown flags that begin with `others`.
+    """Parses the command line of the program that calls `function`; prints and exits for `--help`.
 
-    Prints and exits for `--help` and `--version`. Raises `InputError` for other flags. `defaults` are the program's.
+    Args:
+      others: Beginning of flags that are returned unparsed; empty: none.
+      defaults: Defaults of the command line that differ from those of `function`.
+
+    Returns:
+      The arguments of `function`, and the flags that begin with `others`. Raises `InputError` for other unknown flags.
     """
-    if "--version" in arguments:
-        print(runtime.version_text())
-        sys.exit()
 
-    @functools.wraps(function)
-    def options(**values: Any) -> dict[str, Any]:
+    @functools.wraps(function)  # tyro reads the signature and the docstring
+    def as_dict(**values: Any) -> dict[str, Any]:
         return values
 
     module = sys.modules[function.__module__]
     parsed, unknown = tyro.cli(
-        functools.partial(options, **defaults),
+        functools.partial(as_dict, **defaults),
         prog=f"python -m {module.__spec__.name if module.__spec__ else module.__name__}",
         description=module.__doc__,
         args=arguments,
@@ -71,31 +74,25 @@ def parse(
     return parsed, unknown
 
 
-@contextlib.contextmanager
-def printed(log: logging.Logger) -> Iterator[None]:
-    """Prints what a program's function logs."""
-    handler, level = logging.StreamHandler(sys.stdout), log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
+def log_to_stdout() -> None:
+    """Prints what this package logs from INFO on, and warnings of other libraries."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
+    logging.getLogger("jaxdistill").setLevel(logging.INFO)
 
 
 def make_callable(name: str, function: Callable[..., Any]) -> None:
-    """Makes a program's module `name` callable as `function`: `jaxdistill.evaluate(...)`. A call raises `InputError` if
-    an argument is none of the values of its `Literal`."""
+    """Makes the module `name` callable as `function`: `jaxdistill.evaluate(...)`.
+
+    The call raises `InputError` for an argument with a `Literal` annotation that does not list its value.
+    """
     signature = inspect.signature(function)
 
     def call(*args: Any, **options: Any) -> Any:
         for argument, value in signature.bind(*args, **options).arguments.items():
-            kind = signature.parameters[argument].annotation
-            if get_origin(kind) is Literal and value not in get_args(kind):
-                raise InputError(
-                    f"{argument}={value!r:.60} is unknown; allowed: {', '.join(map(repr, get_args(kind)))}."
-                )
+            annotation = signature.parameters[argument].annotation
+            if get_origin(annotation) is Literal and value not in get_args(annotation):
+                allowed = ", ".join(map(repr, get_args(annotation)))
+                raise InputError(f"{argument}={value!r:.60} is unknown; allowed: {allowed}.")
         return function(*args, **options)
 
     class Program(types.ModuleType):
@@ -106,69 +103,58 @@ def make_callable(name: str, function: Callable[..., Any]) -> None:
     sys.modules[name].__dict__.setdefault("__all__", [function.__name__])  # what `help` lists
 
 
-class _Outliving:
-    """A text stream that drops output once its reader is gone: Ctrl-C in `| tee log` also ends `tee`, and the run must save."""
+class _Pipe(io.FileIO):
+    """A file that drops output once its reader is gone: Ctrl-C in `| tee log` also ends `tee`, and the run must still save."""
 
-    def __init__(self, stream: Any):
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        self._try(lambda: self._stream.write(text))
-        return len(text)
-
-    def flush(self) -> None:
-        self._try(self._stream.flush)
-
-    def _try(self, action: Callable[[], object]) -> None:
+    def write(self, data: Any) -> int:
         try:
-            action()
-        except BrokenPipeError:  # what is buffered goes to the null device
-            with open(os.devnull, "wb") as devnull:
-                os.dup2(devnull.fileno(), self._stream.fileno())
+            return super().write(data)
+        except BrokenPipeError:
+            return len(data)
 
 
-def _report(report: Callable[[Any], object], unraisable: Any) -> None:
-    """Hook for exceptions that Python cannot raise: passes them to the hook `report`, except those of TensorStore's
-    reads of a damaged checkpoint that end after their event loop."""
+def _lasting(stream: Any) -> Any:
+    """Standard output or error as a stream that never fails: not without a reader, if it was closed, or for odd characters."""
+    if stream is None:  # the program was started with it closed
+        return open(os.devnull, "w")
+    if type(stream) is not io.TextIOWrapper:  # of a notebook or a test
+        return stream
+    pipe: Any = _Pipe(stream.fileno(), "w", closefd=False)
+    file = pipe if stream.write_through else io.BufferedWriter(pipe)  # unbuffered under `python -u`
+    return io.TextIOWrapper(file, stream.encoding, "replace", None, stream.line_buffering, stream.write_through)
+
+
+def _print_unraisable(hook: Callable[[Any], object], unraisable: Any) -> None:
+    """Passes an exception that Python cannot raise to the previous hook, unless TensorStore's read of a damaged checkpoint
+    has outlived its event loop."""
     if "Event loop is closed" not in str(unraisable.exc_value):
-        report(unraisable)
-
-
-def _has_no_traceback(record: logging.LogRecord) -> bool:
-    """Log filter that drops records with a traceback: Orbax also raises the error, such as another process's death."""
-    return not record.exc_info
+        hook(unraisable)
 
 
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
-    """Runs a program's `main`. Bad input and disk errors print one line and exit with status 2, Ctrl-C with 130,
-    temporary errors with 75, as do SIGTERM and SIGHUP during a loop that saves, and a workdir in use with 73."""
-    streams, handler = (sys.stdout, sys.stderr), signal.getsignal(signal.SIGINT)
-    sys.unraisablehook = functools.partial(_report, sys.unraisablehook)
-    logging.getLogger("absl").addFilter(_has_no_traceback)
-    if runtime.is_main_thread() and handler != signal.SIG_IGN:  # ignored under nohup
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    for stream in streams:
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-    # A program that is started with a stream closed has None there.
-    sys.stdout, sys.stderr = (_Outliving(stream or open(os.devnull, "w")) for stream in streams)  # noqa: SIM115 - open to the end
+    """Runs a program's `main`, or prints versions for `--version`. Bad input, faults of the disk and signals print one line
+    and exit with a status of their own, see `runtime.last_line`."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    streams = sys.stdout, sys.stderr
+    sys.unraisablehook = functools.partial(_print_unraisable, sys.unraisablehook)
+    # Without tracebacks: Orbax also raises the error that it logs, such as the death of another process.
+    logging.getLogger("absl").addFilter(lambda record: not record.exc_info)
+    sys.stdout, sys.stderr = map(_lasting, streams)
     try:
         runtime.prepare_libtpu()
         runtime.keep_compiled()
         runtime.keep_freed()
-        main(sys.argv[1:] if arguments is None else arguments)
+        if "--version" in arguments:
+            print(runtime.version_text())
+        else:
+            main(arguments)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
-        interrupted = isinstance(error, KeyboardInterrupt)
-        problem = error if interrupted else runtime.error_of_input(error)
-        if problem is None:
+        expected = runtime.last_line(error)
+        if expected is None:
             raise
-        print(f"interrupted{problem}" if interrupted else f"error: {problem}", file=sys.stderr)
-        sys.exit(runtime.exit_status(problem))
+        line, status = expected
+        print(line, file=sys.stderr)
+        sys.exit(status)
     finally:
         sys.stdout, sys.stderr = streams
-        if runtime.is_main_thread():
-            signal.signal(signal.SIGINT, handler)

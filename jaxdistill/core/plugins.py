@@ -37,12 +37,11 @@ def use(specs: str) -> None:
     """Loads modules or files, separated by commas, and registers what they define."""
     for spec in filter(None, map(str.strip, specs.split(","))):
         module = load_module(spec)
-        added = [getattr(module, name, None) for name in ("FAMILIES", "VIEWS", "EVALUATIONS")]
-        if not any(added):
+        if not {"FAMILIES", "VIEWS", "EVALUATIONS"} & vars(module).keys():
             raise InputError(f"plugins {spec!r} has none of FAMILIES, VIEWS and EVALUATIONS; define one of them.")
-        families.update(added[0] or {})
-        views.update(added[1] or {})
-        evaluations[_digests[module]] = tuple(added[2] or ())
+        families.update(getattr(module, "FAMILIES", {}))
+        views.update(getattr(module, "VIEWS", {}))
+        evaluations[_digests[module]] = tuple(getattr(module, "EVALUATIONS", ()))
 
 
 def is_outside(name: str) -> bool:
@@ -54,28 +53,33 @@ def load_module(spec: str) -> ModuleType:
     """Loads a module by its dotted name, or a file by its path; loads a file again only after it has changed."""
     path = Path(os.path.expanduser(spec))
     with foreign_errors(f"{spec} cannot be imported"):
-        if path.suffix != ".py":
+        if path.suffix == ".py":
+            source = path.read_bytes()
+            module = _module_of_file(path, source)
+        else:
             module = importlib.import_module(spec)
             source = Path(module.__file__ or os.devnull).read_bytes()  # a folder without __init__.py has no file
-        else:
-            source = path.read_bytes()
-            name = f"{PREFIX}{hashlib.sha256(f'{path.resolve()} '.encode() + source).hexdigest()[:12]}"
-            module = sys.modules.get(name) or ModuleType(name)
-            if name not in sys.modules:
-                sys.modules[name], module.__file__ = module, str(path)
-                try:  # Python's own import may run the bytecode of an earlier version of the same size and second
-                    exec(compile(source, str(path), "exec"), vars(module))
-                except BaseException:
-                    del sys.modules[name]
-                    raise
         _digests.setdefault(module, hashlib.sha256(source).hexdigest())
         return module
 
 
-def spec_of(module: str) -> str:
-    """The spec, a dotted name or a path, with which `load_module` loads this module."""
-    file = sys.modules[module].__file__
-    return str(file) if module.startswith(PREFIX) else module
+def _module_of_file(path: Path, source: bytes) -> ModuleType:
+    """Runs a file's source code as a module, unless it has run before.
+
+    NOTE: Python's own import may run the bytecode of an earlier version of the same size and second.
+    """
+    name = f"{PREFIX}{hashlib.sha256(f'{path.resolve()} '.encode() + source).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        exec(compile(source, str(path), "exec"), vars(module))
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
 
 
 def source_digests(specs: Iterable[str]) -> dict[str, str]:
@@ -92,9 +96,9 @@ class Kinds:
     package: str
     """The package whose `KINDS` maps each name to a frozen options class."""
     member: str
-    """What a class of the user's must have to be a kind."""
+    """The method or attribute that a user's class must have to be a kind."""
     example: str
-    """An object of a kind, for errors."""
+    """How to write an object of a kind, for errors."""
     default: str = ""
     """The kind of a section that does not name one; empty: a section must."""
 
@@ -108,36 +112,41 @@ class Kinds:
         if name in self.classes:
             return self.classes[name]
         if is_outside(name):
-            file, _, attribute = name.rpartition(":")
-            kind = getattr(load_module(file), attribute, None)
-            if isinstance(kind, type) and self.is_kind(kind):
-                return kind
+            spec, _, class_name = name.rpartition(":")
+            found = getattr(load_module(spec), class_name, None)
+            if isinstance(found, type) and self.is_kind(found):
+                return found
         raise InputError(
             f"{self.section}.kind={name!r} is unknown; available: {', '.join(self.classes)}, or FILE.py:CLASS of a frozen dataclass."
             f"{did_you_mean(name, list(self.classes))}"
         )
 
     def is_kind(self, value: object) -> bool:
-        """Whether a class, or an object, is a kind of this section."""
+        """Whether `value` is a class that can be a kind of this section, or an object of one."""
         return dataclasses.is_dataclass(value) and hasattr(value, self.member)
 
     def name_of(self, value: Any) -> str:
         """The name under which `options_class` finds the class of an object."""
         kind = type(value)
-        names = [name for name, options in self.classes.items() if options is kind]
-        return names[0] if names else f"{spec_of(kind.__module__)}:{kind.__qualname__}"
+        for name, options_class in self.classes.items():
+            if options_class is kind:
+                return name
+        file = sys.modules[kind.__module__].__file__
+        spec = file if kind.__module__.startswith(PREFIX) else kind.__module__
+        return f"{spec}:{kind.__qualname__}"
 
     def default_options(self, name: str) -> dict[str, Any]:
         """Default options of the kind `name`, as plain data."""
-        fields = dataclasses.fields(cast(Any, self.options_class(name)))
+        fields = dataclasses.fields(cast(Any, self.options_class(name)))  # not an object: some kinds need an option
         defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
         return {**defaults, "kind": name}
 
 
-_STUDENT, _TEACHER = 'jaxdistill.students.Cut("teacher", layers="even:3")', 'jaxdistill.teachers.Stored("MODEL")'
+_STUDENT_EXAMPLE = 'jaxdistill.students.Cut("teacher", layers="even:3")'
+_TEACHER_EXAMPLE = 'jaxdistill.teachers.Stored("MODEL")'
 KINDS: Mapping[str, Kinds] = {
-    "student": Kinds("student", "jaxdistill.models.students", "make", _STUDENT, "cut"),
-    "teacher": Kinds("teacher", "jaxdistill.models.teachers", "load", _TEACHER, "live"),
+    "student": Kinds("student", "jaxdistill.models.students", "make", _STUDENT_EXAMPLE, "cut"),
+    "teacher": Kinds("teacher", "jaxdistill.models.teachers", "load", _TEACHER_EXAMPLE, "live"),
     "objective": Kinds("objective", "jaxdistill.objectives", "scored", "jaxdistill.objectives.ConGen(alpha=1.0)"),
 }
 """The sections that have a `kind`."""

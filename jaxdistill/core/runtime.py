@@ -21,16 +21,13 @@ import jax
 from tqdm.auto import tqdm
 
 import jaxdistill
-from jaxdistill.core import InputError, InUseError, TemporaryError, error_line
+from jaxdistill.core import InputError, TemporaryError, error_line
 from jaxdistill.core.paths import cache_folder
 
-BAD_INPUT = 2
 INTERRUPTED = 130
-AGAIN = 75
-"""Exit status (EX_TEMPFAIL of sysexits.h) after which the same command continues: SIGTERM, SIGHUP, or the loss of another
-process or of the network."""
-IN_USE = 73
-"""Exit status (EX_CANTCREAT of sysexits.h) if another process writes the same workdir; that process continues undisturbed."""
+"""Exit status after Ctrl-C."""
+AGAIN = TemporaryError.status
+"""Exit status after SIGTERM, SIGHUP, or the loss of another process or of the network; the same command continues."""
 DISK_FAULTS = (
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR,
 )  # fmt: skip
@@ -60,11 +57,11 @@ class Interrupts:
         self.status = 0
         """Exit status after the signal; 0 before one."""
         self._before: dict[int, Any] = {}
-        if is_main_thread():
-            for number in (getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")):
-                if number is None or (number.name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN):
-                    continue  # Windows, or nohup
-                self._before[number] = signal.signal(number, self._stop)
+        if threading.current_thread() is threading.main_thread():  # others cannot set signal handlers
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                is_nohup = number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN
+                if not is_nohup:
+                    self._before[number] = signal.signal(number, self._stop)
         return self
 
     def _stop(self, number: int, frame: Any) -> None:
@@ -89,24 +86,19 @@ def _status(number: int) -> int:
     return INTERRUPTED if number == signal.SIGINT else AGAIN
 
 
-def is_main_thread() -> bool:
-    """Whether this thread may set signal handlers."""
-    return threading.current_thread() is threading.main_thread()
-
-
-def exit_status(error: BaseException) -> int:
-    """Exit status after an `InputError` or a `KeyboardInterrupt`."""
+def last_line(error: BaseException) -> tuple[str, int] | None:
+    """The line that a program prints after an error, and its exit status; None for a bug, whose traceback Python prints."""
     if isinstance(error, KeyboardInterrupt):
-        return error.status if isinstance(error, Interrupted) else INTERRUPTED
-    return AGAIN if isinstance(error, TemporaryError) else IN_USE if isinstance(error, InUseError) else BAD_INPUT
+        return f"interrupted{error}", error.status if isinstance(error, Interrupted) else INTERRUPTED
+    problem = error_of_input(error)
+    return (f"error: {problem}", problem.status) if problem else None
 
 
 def error_of_input(error: BaseException) -> InputError | None:
-    """The error as an `InputError`, if it is bad input, a fault of the user's disk, or devices that JAX cannot use; None for
-    any other, which is a bug."""
+    """The error as an `InputError` if it is bad input, a fault of the user's disk, or devices that JAX cannot use; otherwise None."""
     if isinstance(error, OSError) and error.errno in DISK_FAULTS:
-        path = f"{error.filename}: " if error.filename else ""
-        return InputError(f"{path}{error.strerror}; fix that and run the same command again.")
+        file = f"{error.filename}: " if error.filename else ""
+        return InputError(f"{file}{error.strerror}; fix that and run the same command again.")
     if isinstance(error, RuntimeError) and str(error).startswith("Unable to initialize backend"):
         return InputError(f"{error_line(error):.300}; set JAX_PLATFORMS to a platform that is free, such as cpu.")
     return error if isinstance(error, InputError) else None
@@ -118,9 +110,6 @@ def error_of_input(error: BaseException) -> InputError | None:
 GLIBC_MALLOC = ((-8, 1), (-4, 0), (-1, -1), (-2, 64 << 20))
 """Numbers and values of M_ARENA_MAX, M_MMAP_MAX, M_TRIM_THRESHOLD and M_TOP_PAD (malloc.h): one heap for blocks of any size, which
 grows by at least 64 MiB and shrinks only on request."""
-PROCESS, MACHINE, GROUPS = map(pathlib.Path, ("/proc/self/statm", "/proc/meminfo", "/proc/self/cgroup"))
-CONTROL = pathlib.Path("/sys/fs/cgroup")
-"""Where Linux reports the limits of control groups (containers, jobs)."""
 
 
 @functools.cache
@@ -151,16 +140,20 @@ def is_scarce() -> bool:
     """Whether this process holds over half of its memory limit, or under a quarter of the machine's memory is
     available; True if Linux does not say."""
     try:
-        _, resident, shared, *_ = map(int, PROCESS.read_bytes().split())
-        sizes = {line.split()[0]: 1024 * int(line.split()[1]) for line in MACHINE.read_text().splitlines()}
-        limits = [sizes["MemTotal:"]]
-        # Control groups (version 2) are nested, and each may have a limit; `max` instead of a number means none.
-        group = CONTROL / GROUPS.read_text().splitlines()[-1].rpartition("::")[2].strip("/")
-        for folder in (group, *group.parents):
+        _, resident, shared, *_ = map(int, pathlib.Path("/proc/self/statm").read_bytes().split())  # in pages
+        words = [line.split() for line in pathlib.Path("/proc/meminfo").read_text().splitlines()]  # `MemTotal: 16 kB`
+        sizes_kib = {name: int(size) for name, size, *_ in words}
+        limits = [1024 * sizes_kib["MemTotal:"]]
+        # Control groups (containers, jobs) are nested, and each may have a limit; `max` instead of a number means none.
+        group = (
+            pathlib.Path("/proc/self/cgroup").read_text().splitlines()[-1].rpartition("::")[2]
+        )  # version 2: `0::/PATH`
+        folder = pathlib.Path("/sys/fs/cgroup", group.strip("/"))
+        for path in (folder, *folder.parents):
             with contextlib.suppress(OSError, ValueError):
-                limits.append(int((folder / "memory.max").read_text()))
+                limits.append(int((path / "memory.max").read_text()))
         held = (resident - shared) * os.sysconf("SC_PAGE_SIZE")
-        return held > min(limits) / 2 or sizes["MemAvailable:"] < sizes["MemTotal:"] / 4
+        return held > min(limits) / 2 or sizes_kib["MemAvailable:"] < sizes_kib["MemTotal:"] / 4
     except (OSError, KeyError, ValueError):
         return True
 
@@ -249,7 +242,8 @@ def progress_bar(total: int | None, unit: str, *, shown: bool | str) -> Bar:
 
 @contextlib.contextmanager
 def counted(total: int, unit: str, *, shown: bool | str | Advance) -> Iterator[Advance]:
-    """Yields the function to call with the number of units just finished: `shown`, if it is one, or a bar's update."""
+    """Yields a function to call with the number of units just finished: `shown` itself if it is a function, otherwise a
+    bar's update."""
     if callable(shown):
         yield shown
     else:

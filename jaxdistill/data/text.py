@@ -144,7 +144,7 @@ def source_files(spec: str) -> list[Path]:
     if os.path.isdir(location) and prefix(spec) == WHOLE:
         location = os.path.join(glob.escape(location), "**", "*")
     if is_remote(location):
-        files = buckets.fetched_files(location, paths.objects_cache())
+        files = buckets.fetched_files(location)
         problem = "matches nothing"
     elif os.path.isdir(location):
         files, problem = [], "is a folder"

@@ -91,7 +91,7 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
             batches = stack.enter_context(contextlib.closing(prefetch(run.batches, start, stop)))
             for step in range(start + 1, stop + 1):
                 with goodput.spent("data"):
-                    batch = meshes.place_batch(next(batches), run.mesh, run.batches.groups)
+                    batch = meshes.place_batch(next(batches), run.mesh)
                 if step == max(trace_first, start + 1) <= trace_last:  # a resumed run traces the steps that are left
                     jax.block_until_ready(state)
                     trace.enter_context(jax.profiler.trace(str(run.workdir / "profile")))

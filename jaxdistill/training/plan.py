@@ -111,7 +111,7 @@ def probe(run: Run, batch: Batch) -> tuple[int, float]:
     train_step, teacher_params = run.program.train_step, run.teacher_params
     rows, width = run.objective.reserve_rows, run.student.definition.embedding_width
     state = run.first_state(np.ones((rows, width), np.float32) if rows else None)
-    batch = meshes.place_batch(batch, run.mesh, run.batches.groups)
+    batch = meshes.place_batch(batch, run.mesh)
     seconds = []
     memory = sum(step_memory(train_step.lower(state, teacher_params, batch).compile()).values())
     for _ in range(2):

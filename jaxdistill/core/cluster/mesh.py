@@ -23,6 +23,7 @@ from jaxdistill.core import BATCH_AXES, STACKED, Array, InputError, Params
 from jaxdistill.core.files import foreign_errors
 
 Rules = Sequence[tuple[str, Sequence[str]]]
+"""Pairs of a regular expression on the path of a parameter, and the mesh's axis for each of its axes; empty: not split."""
 FrozenParams = Mapping[str, Array | list[Array]]
 """Parameters by path; the weights of stacked layers are a list, which `place_frozen` makes one array."""
 
@@ -35,7 +36,7 @@ PEAK_FLOPS_PER_S = {
 and /v6e, read on 22 November 2026, and NVIDIA's data sheets of the SXM modules."""
 
 QUEUE_RULE = (r"objective/.*\bring$", ("", BATCH_AXES, ""))
-"""Splits a ring of batches inside its blocks, so that each device writes its part of a batch locally."""
+"""Splits each batch of a queue over the devices, so that each device writes its part of a new batch locally."""
 
 
 def peak_flops_per_s(device_kind: str) -> float | None:
@@ -76,22 +77,25 @@ def batch_devices(mesh: Mesh | AbstractMesh) -> int:
     return math.prod(mesh.shape[axis] for axis in BATCH_AXES)
 
 
-def pack_groups(least: int, mesh: Mesh, batch_size: int) -> int:
-    """Number of groups of a batch: `least`, lowered to a divisor of `batch_size` and raised to a multiple of the devices that
-    split the batch; if the result does not divide the batch, just the number of these devices."""
+def pack_groups(requested: int, mesh: Mesh, batch_size: int) -> int:
+    """Number of groups of a batch, of equal size on every device.
+
+    It is `requested`, lowered to a divisor of `batch_size` and then raised to a multiple of the devices that split the batch. If
+    that does not divide the batch, it is the number of these devices.
+    """
     devices = batch_devices(mesh)
     if batch_size % devices:
         lower = batch_size // devices * devices
         nearest = ", ".join(str(size) for size in (lower, lower + devices) if size)
         raise InputError(f"data.batch_size={batch_size} is not divisible by {devices} devices; nearest: {nearest}.")
-    groups = math.lcm(math.gcd(least, batch_size), devices)
+    groups = math.lcm(math.gcd(requested, batch_size), devices)
     return groups if batch_size % groups == 0 else devices
 
 
 def local_groups(mesh: Mesh, groups: int) -> Integer[np.ndarray, " local"]:
     """Indices of the groups of a batch that this process's devices hold, ascending."""
-    indices = batch_sharding(mesh).addressable_devices_indices_map((groups,))
-    return np.unique(np.concatenate([np.arange(groups)[index] for index in indices.values()]))
+    slices = batch_sharding(mesh).addressable_devices_indices_map((groups,))
+    return np.unique(np.concatenate([np.arange(groups)[index] for index in slices.values()]))
 
 
 def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
@@ -109,14 +113,14 @@ def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
 
 
 def unsharded(params: Params, shardings: Mapping[str, NamedSharding], dtype: DTypeLike) -> Params:
-    """Gathers parameters that the axis `data` splits, inside a jitted function, so that each device has them whole.
+    """Gathers the parameters that the axis `data` splits, inside a jitted function, so that each device has them whole.
 
-    Otherwise the compiler splits hidden states by width where a matrix is split over the batch's devices, and reshards them
+    Without this, the compiler splits hidden states by width where a matrix is split over the batch's devices, and reshards them
     in every product. Kernels are sent in `dtype`, to which products round them anyway; gradients are summed in float32.
     Stacks of layers stay split; the weights of one layer, cut from a stack, are gathered.
     """
 
-    def whole(path: str, array: Array) -> Array:
+    def gathered(path: str, array: Array) -> Array:
         split = shardings[path]
         if "data" not in split.spec:
             return array
@@ -126,45 +130,45 @@ def unsharded(params: Params, shardings: Mapping[str, NamedSharding], dtype: DTy
             split = NamedSharding(split.mesh, PartitionSpec(*split.spec[1:]))
         axes = [None if axis == "data" else axis for axis in split.spec]
         # Biases, norms and tables stay float32: unlike kernels, they are not rounded when they are used.
-        sent = jnp.dtype(dtype if path.endswith("/kernel") else array.dtype)
-        return _moved(array, split, NamedSharding(split.mesh, PartitionSpec(*axes)), sent.name)
+        sent_dtype = jnp.dtype(dtype if path.endswith("/kernel") else array.dtype)
+        return _gather(array, split, NamedSharding(split.mesh, PartitionSpec(*axes)), sent_dtype.name)
 
-    return {path: whole(path, array) for path, array in params.items()}
+    return {path: gathered(path, array) for path, array in params.items()}
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
-def _moved(array: Array, split: NamedSharding, whole: NamedSharding, sent: str) -> Array:
-    return jax.lax.with_sharding_constraint(array.astype(sent), whole).astype(array.dtype)
+def _gather(array: Array, split: NamedSharding, whole: NamedSharding, sent_dtype: str) -> Array:
+    return jax.lax.with_sharding_constraint(array.astype(sent_dtype), whole).astype(array.dtype)
 
 
-def _moved_forward(array: Array, split: NamedSharding, whole: NamedSharding, sent: str):
-    return _moved(array, split, whole, sent), None
+def _gather_forward(array: Array, split: NamedSharding, whole: NamedSharding, sent_dtype: str):
+    return _gather(array, split, whole, sent_dtype), None
 
 
-def _moved_backward(split: NamedSharding, whole: NamedSharding, sent: str, saved: None, cotangent: Array):
-    # Not cast to `sent`: rounding before the sum over devices would lose small contributions.
-    del whole, sent, saved
+def _gather_backward(split: NamedSharding, whole: NamedSharding, sent_dtype: str, saved: None, cotangent: Array):
+    # Not cast to `sent_dtype`: rounding before the sum over devices would lose small contributions.
+    del whole, sent_dtype, saved
     return (jax.lax.with_sharding_constraint(cotangent, split),)
 
 
-_moved.defvjp(_moved_forward, _moved_backward)
+_gather.defvjp(_gather_forward, _gather_backward)
 
 
 def check_rules(rules: Rules, tree: Any, mesh: Mesh) -> None:
-    """Raises `InputError` for a rule of run.sharding that matches no parameter in `tree`, or whose axes cannot split a parameter that
-    it matches."""
+    """Raises `InputError` for a rule of run.sharding that matches no parameter in `tree`, or that cannot split one that it matches."""
     shapes = {path_name(path): np.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     for pattern, axes in rules:
+        rule = f"run.sharding: the rule {(pattern, tuple(axes))}"
         matching = [shape for name, shape in shapes.items() if re.search(pattern, name) and len(shape) == len(axes)]
-        with foreign_errors(f"run.sharding: the rule {(pattern, tuple(axes))}; the axes are {', '.join(AXES)}"):
-            for shape in matching:
+        if not matching:
+            raise InputError(f"{rule} matches no parameter; one that exists is {next(iter(shapes.items()))}.")
+        with foreign_errors(f"{rule} cannot be applied; the axes are {', '.join(AXES)}"):
+            for shape in matching:  # `shard_shape` raises if the sharding does not fit
                 NamedSharding(mesh, PartitionSpec(*(axis or None for axis in axes))).shard_shape(shape)
-            if not matching:
-                raise ValueError(f"no parameter matches; one that exists is {next(iter(shapes.items()))}")
 
 
 def path_name(path: tuple) -> str:
-    """A key path as a string such as `params/student/transformer/...`."""
+    """A key path of JAX as a string such as `params/student/transformer/...`."""
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
@@ -177,9 +181,7 @@ def place(tree: Any, sharding: Any) -> Any:
         array = np.asarray(array)
         return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
-    if isinstance(sharding, NamedSharding):
-        return jax.tree.map(lambda array: place_array(array, sharding), tree)
-    return jax.tree.map(place_array, tree, sharding)
+    return jax.tree.map(place_array, tree, jax.tree.broadcast(sharding, tree))
 
 
 def place_frozen(params: FrozenParams, shardings: Mapping[str, Any], dtype: DTypeLike) -> dict[str, jax.Array]:
@@ -197,26 +199,21 @@ def frozen_shapes(params: FrozenParams, dtype: DTypeLike) -> dict[str, jax.Shape
     """Shapes and dtypes of the result of `place_frozen`."""
     shapes = {}
     for path, array in params.items():
-        layers, one = ((len(array),), array[0]) if isinstance(array, list) else ((), array)
-        shapes[path] = jax.ShapeDtypeStruct((*layers, *one.shape), _frozen_dtype(path, one, dtype))
+        layer = array[0] if isinstance(array, list) else array
+        shape = (len(array), *layer.shape) if isinstance(array, list) else layer.shape
+        shapes[path] = jax.ShapeDtypeStruct(shape, _frozen_dtype(path, layer, dtype))
     return shapes
 
 
 def _frozen_dtype(path: str, array: Array, dtype: DTypeLike) -> np.dtype:
     """The dtype in which a frozen model's parameter is stored for products in `dtype`."""
-    narrow = jnp.dtype(dtype) == jnp.bfloat16 and path.endswith("/kernel")
-    return jnp.dtype(dtype if narrow else array.dtype)
+    is_rounded = jnp.dtype(dtype) == jnp.bfloat16 and path.endswith("/kernel")
+    return jnp.dtype(dtype if is_rounded else array.dtype)
 
 
-def place_batch(batch: Any, mesh: Mesh, groups: int) -> Any:
-    """Places a batch on devices; each process passes its `local_groups`."""
-    sharding, local = batch_sharding(mesh), len(local_groups(mesh, groups))
-
-    def placed(part: np.ndarray) -> jax.Array:
-        shape = (len(part) // local * groups, *part.shape[1:])
-        return jax.make_array_from_process_local_data(sharding, part, shape)
-
-    return jax.tree.map(placed, batch)
+def place_batch(batch: Any, mesh: Mesh) -> Any:
+    """Places a batch on devices; each process passes its own part, that of its `local_groups`."""
+    return jax.make_array_from_process_local_data(batch_sharding(mesh), batch)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

@@ -25,7 +25,7 @@ from jaxtyping import Float, Integer
 
 from jaxdistill.core import InputError, PairScorer, RoleEmbed, Scorer, error_line
 from jaxdistill.core.files import writing
-from jaxdistill.core.runtime import error_of_input, exit_status
+from jaxdistill.core.runtime import last_line
 
 Result = TypeVar("Result")
 
@@ -64,15 +64,13 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
     # JAX's preemption service would take SIGTERM away from the program's own handler, and handles no other signal.
     jax.config.update("jax_enable_preemption_service", False)
     try:
-        # JAX finds the others on TPU hosts, or by its own, SLURM's, Open MPI's or Kubernetes' variables.
-        names = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAXDISTILL_JOIN_SECONDS")
-        number, process, seconds = (int(os.environ[name]) if os.environ.get(name) else None for name in names)
-        seconds = seconds or JOIN_SECONDS
+        seconds = _whole_number("JAXDISTILL_JOIN_SECONDS") or JOIN_SECONDS
         # If a process never joins, JAX aborts with a stack trace; this line says what it was waiting for.
         print(f"joining the other processes, for at most {seconds} s (JAXDISTILL_JOIN_SECONDS)", flush=True)
+        # JAX finds the others on TPU hosts, or by its own, SLURM's, Open MPI's or Kubernetes' variables.
         jax.distributed.initialize(
-            num_processes=number,
-            process_id=process,
+            num_processes=_whole_number("JAX_NUM_PROCESSES"),
+            process_id=_whole_number("JAX_PROCESS_ID"),
             initialization_timeout=seconds,
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
             shutdown_timeout_seconds=SHUTDOWN_SECONDS,
@@ -94,13 +92,21 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
         _end(error)
 
 
+def _whole_number(variable: str) -> int | None:
+    """The value of an environment variable; None if it is unset or empty."""
+    text = os.environ.get(variable)
+    return int(text) if text else None
+
+
 def may_have_others() -> bool:
     """Whether a launcher's variables or the kind of host suggest that this process is one of several."""
     if os.environ.get("JAX_NUM_PROCESSES") == "1":
         return False
-    on_tpus = os.environ.get("JAX_PLATFORMS", "").lower() != "cpu" and any(map(os.path.exists, TPU_DEVICES))
-    several = any(os.environ.get(name, "1") not in ("", "1") for name in LAUNCHERS)
-    return bool(os.environ.get("JAX_COORDINATOR_ADDRESS")) or several or on_tpus or "JOB_COMPLETION_INDEX" in os.environ
+    if os.environ.get("JAX_COORDINATOR_ADDRESS") or "JOB_COMPLETION_INDEX" in os.environ:
+        return True
+    if any(os.environ.get(name, "1") not in ("", "1") for name in LAUNCHERS):
+        return True
+    return os.environ.get("JAX_PLATFORMS", "").lower() != "cpu" and any(map(os.path.exists, TPU_DEVICES))
 
 
 def _end(error: BaseException) -> NoReturn:
@@ -109,18 +115,14 @@ def _end(error: BaseException) -> NoReturn:
     An unexpected error may come from a collective that failed because another process has died. JAX soon ends this process for
     that reason, with a status that makes launchers restart it, so such an error first leaves JAX time to do so.
     """
-    problem = error_of_input(error)
-    if isinstance(error, KeyboardInterrupt):
-        line, status = f"interrupted{error}", exit_status(error)
-    elif problem:
-        line, status = f"error: {problem}", exit_status(problem)
-    else:
-        line, status = "".join(traceback.format_exception(error)), FAILED
+    expected = last_line(error)
+    text, status = expected or ("".join(traceback.format_exception(error)), FAILED)
+    if not expected:
         os.write(2, b"\nan error; JAX says soon if another process has died\n")
         time.sleep(VERDICT_SECONDS)
     with contextlib.suppress(Exception):
         sys.stdout.flush()
-    os.write(2, f"\n{line.rstrip()}\n".encode())
+    os.write(2, f"\n{text.rstrip()}\n".encode())
     if is_first():
         time.sleep(LAST_SECONDS)
     os._exit(status)
@@ -128,19 +130,21 @@ def _end(error: BaseException) -> NoReturn:
 
 @contextlib.contextmanager
 def agreed() -> Iterator[dict[str, Any]]:
-    """Yields a dict to fill with facts (JSON values). As the block ends, all processes compare theirs, and all raise `InputError`,
-    which names the facts that differ, if any do."""
+    """Yields a dict to fill with facts (JSON values), which all processes compare as the block ends.
+
+    If any fact differs, all raise the same `InputError`, which names the differences.
+    """
     facts: dict[str, Any] = {}
     yield facts
     first, *others = gathered(facts)
     for number, other in enumerate(others, start=1):
-        if differences := [
-            f"{key} is {first.get(key)!r} in the first, {other.get(key)!r} in the other"
-            for key in {**first, **other}
-            if first.get(key) != other.get(key)
-        ]:
+        keys = [key for key in {**first, **other} if first.get(key) != other.get(key)]
+        if keys:
+            shown = "; ".join(
+                f"{key} is {first.get(key)!r} in the first, {other.get(key)!r} in the other" for key in keys
+            )
             raise InputError(
-                f"process 0 and process {number} do not run the same training ({'; '.join(differences)}); start all with the same "
+                f"process 0 and process {number} do not run the same training ({shown}); start all with the same "
                 "command, files and version, or with JAX_NUM_PROCESSES=1 for separate trainings."
             )
 
@@ -208,7 +212,10 @@ def run_in_all(work: Callable[[], Result]) -> Result:
         raise
     except InputError as error:
         problem = str(error)
-    _exchanged(problem)  # others may be in `_in_slices`, whose own call then raises the problem
+    # A process whose work failed calls this while others may still be in a call inside theirs, which then raises its problem.
+    problems = [reported for reported in gathered(problem) if reported]
+    if problems:
+        raise SharedError(problems[0])
     return cast(Result, result)
 
 
@@ -233,30 +240,18 @@ def over_processes(embed: RoleEmbed | Scorer) -> Any:
 
 
 def _in_slices(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
-    """Computes a slice of the rows in each process; returns all rows, or raises its `InputError`, in every process."""
+    """Computes a slice of the rows in each process, and returns all rows; an `InputError` in one process is raised in all."""
     if not rows:
         return compute(slice(0, 0))
-    size = -(-rows // count())
-    begin, part, problem = min(index() * size, rows), np.zeros(0), ""
-    if begin < rows:
-        try:
-            part = np.asarray(compute(slice(begin, begin + size)))
-        except InputError as error:
-            problem = str(error)
-    width, dtype = _exchanged(problem, part.shape[1:], part.dtype.str)[0]  # the last ones may have no rows
-    padded = np.zeros((size, *width), dtype)
-    padded[: len(part)] = part.reshape(len(part), *width)
+    size = -(-rows // count())  # rounded up
+    # A process for which no row is left computes the last one once more, which is cut off below.
+    begin = min(index() * size, rows - 1)
+    part = run_in_all(lambda: np.asarray(compute(slice(begin, begin + size))))
+    padded = np.zeros((size, *part.shape[1:]), part.dtype)
+    padded[: len(part)] = part
     # As bytes, because JAX would convert float64 to float32.
     gathered_bytes = multihost_utils.process_allgather(padded.view(np.uint8), tiled=True)
-    return gathered_bytes.view(dtype)[:rows]
-
-
-def _exchanged(problem: str, *facts: Any) -> list[list[Any]]:
-    """Gathers the facts of each process; raises `SharedError` in all if one reports a problem."""
-    everyone = gathered([problem, *facts])
-    if problem := next((reported for reported, *_ in everyone if reported), ""):
-        raise SharedError(problem)
-    return [values for _, *values in everyone]
+    return gathered_bytes.view(part.dtype)[:rows]
 
 
 def is_first() -> bool:

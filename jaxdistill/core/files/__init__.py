@@ -48,22 +48,22 @@ def output_file(path: str | Path, suffixes: Sequence[str]) -> Path:
 
 @contextlib.contextmanager
 def foreign_errors(what: str) -> Iterator[None]:
-    """Turns any error of a library, even a Rust panic, which is not an `Exception`, into one line that begins with `what`."""
+    """Turns any error of a library, even a panic in Rust, into an `InputError` of one line that begins with `what`."""
     try:
         yield
     except (InputError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except BaseException as error:
+    except BaseException as error:  # a panic is no `Exception`
         raise InputError(f"{what} ({error_line(error):.200}).") from error
 
 
 def while_reading(path: Path | str) -> contextlib.AbstractContextManager[None]:
-    """`foreign_errors` of a file."""
+    """`foreign_errors` for reading a file."""
     return foreign_errors(f"{path} cannot be read; is it complete, and fetched (git lfs pull)?")
 
 
 def read_json(path: Path) -> Any:
-    """Parses a JSON file; raises `InputError` with the fault."""
+    """Parses a JSON file; raises `InputError` if it cannot be read."""
     with while_reading(path):
         return json.loads(path.read_bytes())
 
@@ -119,8 +119,9 @@ def writing(path: Path, remedy: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = "no space left on the disk; free some space and run the same command again"
-        reason = full if error.errno == errno.ENOSPC else error.strerror or str(error)
+        reason = error.strerror or str(error)
+        if error.errno == errno.ENOSPC:
+            reason = "no space left on the disk; free some space and run the same command again"
         raise InputError(f"{path} could not be written: {reason}{remedy}.") from error
 
 
@@ -163,13 +164,14 @@ def refuse_foreign(folder: Path, *, advice: str = "Give another --out.") -> None
 
 @contextlib.contextmanager
 def replacing(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
-    """Yields a path for the new version of `folder`, which then replaces it by two renames; keeps the user's own files, and edited ones
-    as `NAME.edited`.
+    """Yields the path of a new version of `folder`, to be filled, which then replaces `folder` by two renames.
 
-    If `folder` already holds the same files, it is left unchanged. An error changes nothing. Raises `InputError` if it is not empty
-    and has no marker. The marker has the `facts` besides the list of files.
+    The user's own files stay, and files of ours that the user has edited stay as `NAME.edited`. If `folder` already holds the same
+    files, it is left unchanged. An error changes nothing. Raises `InputError` if `folder` is not empty and has no marker. The new
+    marker has the `facts` besides the list of files.
     """
-    new, old = (folder.with_name(f".{folder.name[:40]}.{name}{UNFINISHED_SUFFIX}") for name in ("new", "old"))
+    new = folder.with_name(f".{folder.name[:40]}.new{UNFINISHED_SUFFIX}")
+    old = folder.with_name(f".{folder.name[:40]}.old{UNFINISHED_SUFFIX}")
     if old.is_dir() and not folder.exists():  # a program was killed between the two renames
         old.rename(folder)
     refuse_foreign(folder)
@@ -177,7 +179,8 @@ def replacing(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
     shutil.rmtree(new, ignore_errors=True)
     try:
         yield new
-        before, digests = marked_files(folder), {name: file_digest(new / name) for name in file_names(new)}
+        digests = {name: file_digest(new / name) for name in file_names(new)}
+        before = marked_files(folder)
         if before == digests and all(is_unchanged(folder / name, digest) for name, digest in before.items()):
             return
         (new / MARK).write_text(json.dumps({**facts, "files": digests}, indent=2) + "\n", encoding="utf-8")

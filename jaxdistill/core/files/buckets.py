@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxdistill.core import InputError, TemporaryError, error_line, refuse
+from jaxdistill.core import InputError, TemporaryError, error_line
 from jaxdistill.core.files import make_folder_atomic
+from jaxdistill.core.paths import objects_cache
 
 SIGN_IN = {
     "s3": "`aws configure` or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
@@ -25,15 +26,14 @@ log = logging.getLogger(__name__)
 
 
 def checked_address(address: str | Path) -> str:
-    """The address in its plain form, also from a `Path`; raises `InputError`, without any secret, for a wrong one."""
+    """The address with `://`, which `Path` shortens; raises `InputError` for other stores, and for a key in the address."""
     scheme, _, rest = str(address).partition(":")
     path = rest.strip("/")
-    allowed = " or ".join(f"{one}://BUCKET/PATH" for one in SIGN_IN)
-    has_secret = "@" in path.partition("/")[0] or re.search(r"[?&][\w-]+=", path)
-    refuse([
-        (scheme not in SIGN_IN or not path, f"{scheme}: is not an address of a supported store; give {allowed}."),
-        (has_secret, f"the {scheme}:// address holds a key or a signature; give the plain address, and sign in."),
-    ])  # fmt: skip
+    if scheme not in SIGN_IN or not path:
+        allowed = " or ".join(f"{supported}://BUCKET/PATH" for supported in SIGN_IN)
+        raise InputError(f"{scheme}: is not an address of a supported store; give {allowed}.")
+    if "@" in path.partition("/")[0] or re.search(r"[?&][\w-]+=", path):
+        raise InputError(f"the {scheme}:// address holds a key or a signature; give the plain address, and sign in.")
     return f"{scheme}://{path}"
 
 
@@ -43,66 +43,73 @@ def store_errors(address: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # each store's client has exceptions of its own
-        number, code = getattr(error, "errno", None), str(getattr(error, "code", ""))
+        number = getattr(error, "errno", None)
         if isinstance(error, InputError) or number in (errno.ENOSPC, errno.EDQUOT) or getattr(error, "filename", None):
-            raise
+            raise  # not the store's: a fault of the local disk
         line = re.sub(r"[?][^ ]*", "", f"{type(error).__name__}: {error_line(error):.200}")  # signatures are in queries
         refused = isinstance(error, ImportError | FileNotFoundError | PermissionError) or number == errno.EINVAL
-        if refused or code in ("401", "403", "404") or "Credentials" in line or "Forbidden" in line:
+        refused = refused or str(getattr(error, "code", "")) in ("401", "403", "404")
+        if refused or "Credentials" in line or "Forbidden" in line:
             sign_in = SIGN_IN[address.partition(":")[0]]
             raise InputError(f"{address} is not accessible ({line}); check it, or sign in with {sign_in}.") from error
         raise TemporaryError(f"{address} cannot be reached ({line}); give the same command again.") from error
 
 
-def file_system(address: str) -> Any:
+def _client(address: str) -> Any:
     """fsspec's client of the store."""
-    with store_errors(address):
-        import fsspec  # imported here: only addresses need it
+    import fsspec  # imported here: only addresses need it
 
-        logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs the traceback of an error that it also raises
-        return fsspec.filesystem(address.partition(":")[0], use_listings_cache=False)
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs the traceback of an error that it also raises
+    return fsspec.filesystem(address.partition(":")[0], use_listings_cache=False)
 
 
 def objects(address: str | Path) -> dict[str, str]:
-    """Maps the addresses of the objects at or below an address, or that a glob matches, to their versions, which change when an
-    object is replaced."""
+    """Maps the objects at or below an address, or that a glob matches, to their versions.
+
+    Both are strings: an object's address, and what its store says of it, which changes when it is replaced.
+    """
     address = checked_address(address)
-    scheme, client = address.partition(":")[0], file_system(address)
     found: Any = {}
-    with store_errors(address), contextlib.suppress(FileNotFoundError):
-        found = (client.glob if glob.has_magic(address) else client.find)(address, detail=True)
+    with store_errors(address):
+        client = _client(address)
+        with contextlib.suppress(FileNotFoundError):
+            found = (client.glob if glob.has_magic(address) else client.find)(address, detail=True)
+    scheme = address.partition(":")[0]
     files = {path: info for path, info in sorted(found.items()) if info["type"] == "file" and not path.endswith("/")}
     return {f"{scheme}://{path}": str(info) for path, info in files.items()}
 
 
-def fetched_files(address: str | Path, cache: Path) -> list[Path]:
+def fetched_files(address: str | Path) -> list[Path]:
     """Local copies of the objects that an address or a glob names, sorted; empty if there are none."""
-    versions, address = objects(address), checked_address(address)
-    chosen = [one for one in versions if glob.has_magic(address) or one == address]
-    return [_fetched(one, {one: versions[one]}, cache) for one in chosen]
+    address = checked_address(address)
+    is_glob = glob.has_magic(address)
+    files = {file: version for file, version in objects(address).items() if is_glob or file == address}
+    return [_fetched(file, {file: version}) for file, version in files.items()]
 
 
-def fetched_folder(address: str | Path, cache: Path, patterns: Sequence[str]) -> Path:
-    """A local copy of the objects under an address whose names match one of the patterns; raises `InputError` if there are none."""
-    versions, address = objects(address), checked_address(address)
-    names = {one: one[len(address) + 1 :] for one in versions}
-    chosen = {one: versions[one] for one in names if any(fnmatch.fnmatch(names[one], pattern) for pattern in patterns)}
-    if not chosen:
+def fetched_folder(address: str | Path, patterns: Sequence[str]) -> Path:
+    """A local copy of the objects below an address whose names match one of the patterns; raises `InputError` if none does."""
+    address = checked_address(address)
+    files = {
+        file: version
+        for file, version in objects(address).items()
+        if any(fnmatch.fnmatch(file.removeprefix(f"{address}/"), pattern) for pattern in patterns)
+    }
+    if not files:
         raise InputError(f"{address} does not exist or holds no such files; check the bucket and the path.")
-    return _fetched(address, chosen, cache)
+    return _fetched(address, files)
 
 
-def _fetched(root: str, versions: Mapping[str, str], cache: Path) -> Path:
-    """The local copy of these versions of objects at or below an address; each version is downloaded once."""
-    folder, name = cache / address_digest(json.dumps([root, versions])), root.rpartition("/")[2]
+def _fetched(root: str, versions: Mapping[str, str]) -> Path:
+    """The local copy of objects at or below `root`, by address; each version is downloaded once."""
+    folder = objects_cache() / address_digest(json.dumps([root, versions]))
+    name = root.rpartition("/")[2]
 
     def fill(draft: Path) -> None:
         log.info("fetching %s", root)
-        for address in versions:
-            path = draft / name / address[len(root) + 1 :]  # just `name` for a single object
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with store_errors(address):
-                file_system(address).get_file(address, str(path))
+        paths = [f"{draft / name}{address.removeprefix(root)}" for address in versions]
+        with store_errors(root):
+            _client(root).get([*versions], paths)
 
     if not folder.is_dir():
         make_folder_atomic(folder, fill, what=f"the copy of {root}")

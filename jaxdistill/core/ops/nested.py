@@ -41,6 +41,7 @@ class Nested(Objective):
     logits = alias("objective.logits")
     similarity = alias("objective.similarity")
     largest_label = alias("objective.largest_label")
+    variant = alias("objective.variant")
 
     @property
     def _projected(self) -> bool:

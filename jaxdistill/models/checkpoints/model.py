@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from jaxdistill.core import ROLES, InputError, Params, error_line, errors_of
 from jaxdistill.core.cluster.mesh import FrozenParams
 from jaxdistill.core.files import MARK, buckets, is_remote, while_reading
-from jaxdistill.core.paths import in_package, objects_cache, public_name
+from jaxdistill.core.paths import in_package, public_name
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
 from jaxdistill.encoders.families import cross_definition, family, head_names
@@ -44,7 +44,7 @@ def locate(spec: str) -> Path:
     """The folder with the files of the model `spec`: a folder, `package:NAME/PATH` inside an installed package, an address in a
     bucket, or a hub name; what is remote is downloaded."""
     if is_remote(spec):
-        return buckets.fetched_folder(spec, objects_cache(), HUB_FILES)
+        return buckets.fetched_folder(spec, HUB_FILES)
     folder = in_package(spec) if spec.startswith("package:") else Path(os.path.expanduser(spec))
     if spec and folder.is_dir():
         if (folder / "checkpoints").is_dir() and (folder / "export").is_dir():
