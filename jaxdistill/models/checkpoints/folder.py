@@ -35,12 +35,10 @@ SPECIAL_TOKENS = {
     "mask_token": ("[MASK]", "<mask>"),
 }
 """Special tokens by role, the usual one first."""
-DROPPED_SETTINGS = (
-    "name_or_path", "max_length", "stride", "pad_to_multiple_of", "local_files_only",
-    *tokenizers.NORMALIZER_SETTINGS, "do_basic_tokenize", "never_split", "add_prefix_space",
-)  # fmt: skip
-"""Settings of `tokenizer_config.json` that are not exported: of the program that saved it, and of tokenizer classes that override
-`tokenizer.json`."""
+PROGRAM_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of", "local_files_only")
+"""Settings of `tokenizer_config.json` that belong to the program that saved it and must not be exported."""
+CLASS_SETTINGS = (*tokenizers.NORMALIZER_SETTINGS, "do_basic_tokenize", "never_split", "add_prefix_space")
+"""Settings of `tokenizer_config.json` by which tokenizer classes override `tokenizer.json`; the generic class has none."""
 
 
 class Module(NamedTuple):
@@ -234,7 +232,10 @@ def _dense_module(definition: EncoderDefinition, index: int, params: Mapping[str
 
 
 def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
-    """Writes the tokenizer's files besides `tokenizer.json`; the class that they name uses that file unchanged."""
+    """Writes the tokenizer's files besides `tokenizer.json`, for transformers and for programs that read only these.
+
+    The class that they name is the origin's if it splits text as the tokenizer does, or else the generic one.
+    """
     origin = model.tokenizer_folder
     for name in tokenizers.TOKENIZER_FILES:
         if (origin / name).exists() and origin.resolve() != folder.resolve():
@@ -247,11 +248,17 @@ def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
     }
     if (origin / tokenizers.CONFIG).exists():
         config |= tokenizers.without_paths(read_settings(origin / tokenizers.CONFIG))
-    config = {key: value for key, value in config.items() if key not in DROPPED_SETTINGS}
-    typed = ["token_type_ids"] if model.definition.architecture.token_types > 1 else []
-    config |= {
-        "tokenizer_class": tokenizers.GENERIC_CLASS,
-        "model_input_names": ["input_ids", *typed, "attention_mask"],
-        "model_max_length": model.max_length,
-    }
-    write_json(folder / tokenizers.CONFIG, config)
+    config = {key: value for key, value in config.items() if key not in PROGRAM_SETTINGS}
+    has_types = model.definition.architecture.token_types > 1
+    class_name = str(config.get("tokenizer_class")).removesuffix("Fast")
+    settings = tokenizers.wordpiece_settings(model.tokenizer)
+    if settings and class_name in tokenizers.WORDPIECE_CLASSES:
+        config |= settings
+        reads_types = has_types and model.definition.reads_pairs
+    else:
+        config = {key: value for key, value in config.items() if key not in CLASS_SETTINGS}
+        config |= {"tokenizer_class": tokenizers.GENERIC_CLASS, "model_input_names": ["input_ids", "attention_mask"]}
+        reads_types = has_types
+    if reads_types:  # named, because the generic class passes no others to the model
+        config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    write_json(folder / tokenizers.CONFIG, config | {"model_max_length": model.max_length})

@@ -17,7 +17,7 @@ from typing import Any
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, unknown_id
 from jaxdistill.core.files import while_reading
 from jaxdistill.encoders.hugging_face import read_settings, refuse_others
 from jaxdistill.models.checkpoints.weights import first_file
@@ -46,6 +46,8 @@ NORMALIZER_SETTINGS = {
 }
 """Settings of `WORDPIECE_CLASSES`: the normalizer's attribute and the default."""
 
+SAMPLED_ENTRIES = 200
+"""Number of entries of a vocabulary with which a tokenizer is tested."""
 OFFSETS = sorted(range(-32, 33), key=abs)
 """Distances from a score's nearest decimal, in units of the last digit, at which `_decimal` searches."""
 
@@ -73,6 +75,7 @@ def read_tokenizer(
             _append_end(tokenizer, config)
         tokenizer.no_padding()
         tokenizer.no_truncation()
+        _check_reads_own_words(tokenizer, folder)
     token, largest_id = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1))
     if vocab_size is not None and largest_id >= vocab_size:
         raise InputError(
@@ -127,15 +130,21 @@ def _is_read_unchanged(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     class_name = _class_of(folder) or WORDPIECE_CLASSES[0]
     if class_name not in WORDPIECE_CLASSES:
         return class_name == GENERIC_CLASS.removesuffix("Fast")
-    return (
+    stated = {key: config.get(key, default) for key, (_, default) in NORMALIZER_SETTINGS.items()}
+    return wordpiece_settings(tokenizer) == stated
+
+
+def wordpiece_settings(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
+    """The settings with which `WORDPIECE_CLASSES` split text as the tokenizer does; empty if they cannot."""
+    normalizer = tokenizer.normalizer
+    is_like_bert = (
         isinstance(tokenizer.model, models.WordPiece)
+        and isinstance(normalizer, normalizers.BertNormalizer)
         and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
-        and isinstance(normalizer := tokenizer.normalizer, normalizers.BertNormalizer)
-        and all(
-            getattr(normalizer, attribute) == config.get(key, default)
-            for key, (attribute, default) in NORMALIZER_SETTINGS.items()
-        )
     )
+    if not is_like_bert:
+        return {}
+    return {key: getattr(normalizer, attribute) for key, (attribute, _) in NORMALIZER_SETTINGS.items()}
 
 
 def named_tokens(folder: Path) -> set[str]:
@@ -164,6 +173,21 @@ def _append_end(tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any]) -> N
     )
     steps = [template] if tokenizer.post_processor is None else [tokenizer.post_processor, template]
     tokenizer.post_processor = processors.Sequence(steps)
+
+
+def _check_reads_own_words(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
+    """Raises `InputError` if the tokenizer does not know half of its vocabulary's words: its files belong to another class."""
+    size = tokenizer.get_vocab_size(with_added_tokens=True)
+    entries = [tokenizer.id_to_token(id) or "" for id in range(0, size, max(1, size // SAMPLED_ENTRIES))]
+    words = [entry.removeprefix("##").strip("\u2581\u0120") for entry in entries]  # without marks of spaces
+    words = [word for word in words if word.isalnum()]
+    ids_of_unknown = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}
+    encodings = tokenizer.encode_batch(words, add_special_tokens=False)
+    known = sum(not ids_of_unknown.issuperset(encoding.ids) for encoding in encodings)
+    if not size or 2 * known <= len(words):
+        raise InputError(
+            f"{folder}: the tokenizer knows {known} of {len(words)} words of its own vocabulary; correct tokenizer_class in {CONFIG}."
+        )
 
 
 def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
