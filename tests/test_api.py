@@ -64,7 +64,9 @@ def test_a_process_is_as_before_after_each_function(tmp_path):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "__init__.py").write_text(OWN)
     (tmp_path / "own" / "__main__.py").touch()
-    (tmp_path / "pairs.tsv").write_text("0\tit rains\ta cat sleeps\n1\tit rains\tthe tree\n")
+    (tmp_path / "pairs.tsv").write_text(
+        "score\tsentence1\tsentence2\n0\tit rains\ta cat sleeps\n1\tit rains\tthe tree\n"
+    )
     command = [sys.executable, "-m", "own", write_teacher(tmp_path)]
     subprocess.run(command, cwd=tmp_path, env=environment() | {"JAXDISTILL_CACHE": str(tmp_path)}, check=True)
 

@@ -1,5 +1,6 @@
 """Static encoders: tables of token vectors, read from and written for sentence-transformers and model2vec."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -13,7 +14,7 @@ from jaxdistill.models.checkpoints import static
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.students.static import Static, add_words, start
+from jaxdistill.models.students.static import Static, add_words, initial_table
 from jaxdistill.training.export import export
 
 from tiny_models import tiny_tokenizer
@@ -28,7 +29,7 @@ def table_model(folder, *, dropped=UNKNOWN, normalize=True, dense=()):
     draw = np.random.default_rng(0)
     table = draw.normal(size=(tokenizer.get_vocab_size(), 16)).astype(np.float32)
     definition = EncoderDefinition(
-        architecture=static.architecture_of(table, dropped=dropped),
+        architecture=static.architecture_of(table, dropped),
         pooling=static.POOLING, normalize=normalize, dense=dense,
     )  # fmt: skip
     kernels = {f"dense/{i}/kernel": draw.normal(size=(16, 8)).astype(np.float32) for i in range(len(dense))}
@@ -79,9 +80,11 @@ def test_listed_words_are_tokens_and_clustered_tokens_share_rows_in_both_package
     assert model.tokenizer.encode("catdogs").ids[: len(before[0])] == before[0]
     table = np.random.default_rng(0).normal(size=(max(words) + 1, 16)).astype(np.float32)
     definition = EncoderDefinition(
-        architecture=static.architecture_of(table, dropped=UNKNOWN), pooling=static.POOLING, normalize=True
+        architecture=static.architecture_of(table, UNKNOWN), pooling=static.POOLING, normalize=True
     )
-    shared = Static(clusters=4).exported(model.remade(definition, {static.TABLE: table}))
+    shared = Static(clusters=4).exported(
+        dataclasses.replace(model, definition=definition, params={static.TABLE: table})
+    )
     expected = np.stack([by_hand(shared, text) for text in (*TEXTS, "catdog sleeps")])
     folder = export(shared, tmp_path / "out")
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
@@ -96,7 +99,7 @@ def test_listed_words_are_tokens_and_clustered_tokens_share_rows_in_both_package
 def test_a_table_that_counts_unknown_tokens_is_exported_for_sentence_transformers(tmp_path):
     from sentence_transformers import SentenceTransformer
 
-    model = table_model(tmp_path / "tokenizer", dropped=None, normalize=False)
+    model = table_model(tmp_path / "tokenizer", dropped=-1, normalize=False)
     folder = export(model, tmp_path / "out")
     assert not (folder / "config.json").exists()
     theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS[:4])
@@ -172,9 +175,9 @@ def test_the_start_has_principal_components_smaller_for_frequent_tokens():
     vectors = draw.normal(size=(50, 6)) * [9.0, 5.0, 0.1, 0.1, 0.1, 0.1] + 3.0
     share = np.full(50, 0.02)
     share[7] = 0.5
-    table = start(vectors, share, 2, dropped=3)
+    table = initial_table(vectors, share, 2, 3)
     assert table.shape == (50, 2) and not table[3].any()
-    plain = start(vectors, np.full(50, 0.02), 2, dropped=3)
+    plain = initial_table(vectors, np.full(50, 0.02), 2, 3)
     lengths = np.linalg.norm(table, axis=1), np.linalg.norm(plain, axis=1)
     ratio = np.delete(lengths[0], 3) / np.delete(lengths[1], 3)
     assert np.argmin(ratio) == 6  # token 7, after row 3 is gone

@@ -144,7 +144,7 @@ def test_scores_of_pieces_come_back_to_the_last_bit(tmp_path):
     """Else two equally likely paths, "e ee" and "ee e", are chosen between by rounding."""
     tokenizer, _ = unigram()
     result, _ = trimmed_to(tokenizer, CORPUS)
-    trim.write(tokenizer, result, tmp_path, tmp_path)
+    trim.write(result, tmp_path, tmp_path)
     before = dict(json.loads(tokenizer.to_str())["model"]["vocab"])
     for smaller in (result, Tokenizer.from_file(str(tmp_path / "tokenizer.json"))):
         after = dict(json.loads(smaller.to_str())["model"]["vocab"])
@@ -212,9 +212,9 @@ def test_the_export_gives_the_same_vectors_here_and_in_sentence_transformers(kin
     tokenizer, config, _ = made
     model = model_of(kind, Tokenizer.from_str(tokenizer.to_str()), config, tmp_path / "model")
     _, kept = trimmed_to(tokenizer, CORPUS)
-    result = trim.trimmed(tokenizer, {*kept, *trim.needed_rows(model)})
+    result = trim.trimmed(tokenizer, {*kept, *trim.needed_ids(model)})
     (tmp_path / "trimmed").mkdir()
-    trim.write(tokenizer, result, tmp_path / "model", tmp_path / "trimmed")
+    trim.write(result, tmp_path / "model", tmp_path / "trimmed")
     student = trim.with_trimmed(model, tmp_path / "trimmed")
     assert len(student.params[trim.WORDS]) == result.get_vocab_size() == student.definition.architecture.vocab_size
     expected = Embedder(model).encode(CORPUS)

@@ -7,7 +7,6 @@ import jax
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from jaxdistill.core import unknown_id
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.checkpoints import static
@@ -71,7 +70,7 @@ def word_table(model):
     tokenizer = static.without_special_tokens(model.tokenizer)
     tokenizer.enable_truncation(static.MAX_LENGTH)
     rows = np.asarray(model.params["transformer/embeddings/word/embedding"], np.float32)
-    architecture = static.architecture_of(rows, dropped=unknown_id(tokenizer))
+    architecture = static.architecture_of(rows, static.dropped_id(tokenizer))
     definition = dataclasses.replace(model.definition, architecture=architecture, pooling=static.POOLING)
     return dataclasses.replace(
         model, definition=definition, params={static.TABLE: rows}, tokenizer=tokenizer, max_length=static.MAX_LENGTH,

@@ -29,7 +29,7 @@ from jaxdistill.models.checkpoints.model import NO_PROMPT, SentenceModel, check_
 from jaxdistill.models.outside import Reranker
 from jaxdistill.models.vectors import cosines, unit_rows
 
-TOKENISED = 4096
+TOKENISED_ROWS = 4096
 """Number of texts tokenised in one call, on all cores."""
 LENGTHS = (6, 8, *(steps * step for step in (2, 4, 8, 16, 32, 64) for steps in range(5, 9)))
 """Padded lengths on CPUs, four per doubling; longer sentences are padded to a multiple of the last one, 512."""
@@ -149,26 +149,27 @@ class Embedder:
         """
         texts = _checked([sentences] if isinstance(sentences, str) else sentences, "encode")
         roles = [role or ""] * len(texts) if isinstance(role, str | None) else role
-        prefixes = {one: self.prefix(prompt_name, one, prompt=prompt) for one in dict.fromkeys(roles)}
+        prefix_of_role = {name: self.prefix(prompt_name, name, prompt=prompt) for name in dict.fromkeys(roles)}
+        prefixes = [prefix_of_role[name] for name in roles]
         if truncate_dim is not None:
             check_size("truncate_dim", truncate_dim, self.width, "the width of the vectors")
-        prompted = [prefixes[one] + text for one, text in zip(roles, texts, strict=True)]
+        prompted = [prefix + text for prefix, text in zip(prefixes, texts, strict=True)]
 
-        def shortened(vectors: Float[np.ndarray, "n _"]) -> Float[np.ndarray, "n _"]:
+        def truncated(vectors: Float[np.ndarray, "n _"]) -> Float[np.ndarray, "n _"]:
             vectors = vectors[:, :truncate_dim]
             return unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
 
         if output == "tokens":
             with counted(len(texts), "sentences", shown=show_progress_bar) as advance:
                 tokens = self._token_vectors(prompted, advance, params, batch_size)
-            found = [
-                TokenVectors(shortened(vectors), np.maximum(offsets - len(prefixes[one]), 0))
-                for one, (vectors, offsets) in zip(roles, tokens, strict=True)
+            result = [
+                TokenVectors(truncated(vectors), np.maximum(offsets - len(prefix), 0))
+                for prefix, (vectors, offsets) in zip(prefixes, tokens, strict=True)
             ]
-            return found[0] if isinstance(sentences, str) else found
+            return result[0] if isinstance(sentences, str) else result
         ids = [np.asarray(encoding.ids, np.int32) for encoding in self._encodings(prompted)]
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
-            vectors = shortened(self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size))
+            vectors = truncated(self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size))
         return vectors[0] if isinstance(sentences, str) else vectors
 
     encode_query = partialmethod(encode, role="query")
@@ -214,10 +215,12 @@ class Embedder:
             embed = partial(self.encode, show_progress_bar=show_progress_bar, params=params)
             return cosines(embed, first, second).astype(np.float32)
         pairs = [(model.prompt + one, other) for one, other in zip(first, second, strict=True)]
-        read = [(np.asarray(one.ids, np.int32), one.type_ids.count(0)) for one in self._encodings(pairs)]
-        ids, firsts = [ids for ids, _ in read], np.array([first for _, first in read], np.int64)
+        ids, firsts = [], []
+        for encoding in self._encodings(pairs):
+            ids.append(np.asarray(encoding.ids, np.int32))
+            firsts.append(encoding.type_ids.count(0))  # tokens of the first sentence
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
-            scores = self.encode_ids(ids, firsts=firsts, advance=advance, params=params)[:, 0]
+            scores = self.encode_ids(ids, firsts=np.array(firsts, np.int64), advance=advance, params=params)[:, 0]
         return scores if logits else np.exp(-np.logaddexp(0.0, -scores.astype(np.float64)))
 
     def as_embed(self, params: Params | None = None, *, progress: bool | str = False) -> Embed:
@@ -247,51 +250,54 @@ class Embedder:
         For pairs, `firsts` holds the token count of each first sentence, and the result is logits `[n, 1]`.
         """
         vectors = np.zeros((len(ids), self.width), np.float32)
-        for rows, result in self._computed(self._embed, ids, firsts, params, batch_size):
+        for rows, result in self._batch_results(self._embed, ids, firsts, params, batch_size):
             vectors[rows] = result[:, 0]  # each group holds one sentence
             advance(len(rows))
         return vectors
 
-    def _computed(
+    def _batch_results(
         self, function, ids, firsts, params: Params | None, batch_size: int | None
     ) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yields (indices of sentences, what the jitted function gives for them), a batch at a time."""
+        """Yields, for each batch, the indices of its sentences and the result of the jitted function for them."""
         params = self.params if params is None else params
         batches = self._batches(ids, firsts, self.batch_size if batch_size is None else batch_size)
         running = ((rows, function(params, tokens)) for rows, tokens in batches)
-        # `pairwise` dispatches the next batch before this one is fetched; the extra item closes the last pair.
+        # `pairwise` dispatches the next batch before this one is fetched; the extra item makes a pair of the last batch.
         for (rows, result), _ in pairwise(chain(running, [((), None)])):
             yield rows, np.asarray(result)[: len(rows)]
 
     def _token_vectors(self, texts: Sequence[str], advance: Advance, params: Params | None, batch_size: int | None):
         """The vectors of each text's tokens, `[t, e]`, and their offsets in it, `[t, 2]`."""
         definition = self.model.definition
-        if not all(isinstance(part, Dense) and part.activation == "identity" for part in definition.dense):
+        if not all(isinstance(layer, Dense) and layer.activation == "identity" for layer in definition.dense):
             raise InputError(
                 f"{self.model.source}: its head is not linear, so it has no vectors of tokens; give output='sentences'."
             )
-        read = [
-            (np.asarray(one.ids, np.int32), np.array(one.offsets, np.int64))
-            for one in self._encodings(texts, offsets=True)
-        ]
-        found: list[Any] = [None] * len(read)
+        ids, offsets = [], []
+        for encoding in self._encodings(texts, offsets=True):
+            ids.append(np.asarray(encoding.ids, np.int32))
+            offsets.append(np.array(encoding.offsets, np.int64))
+        tokens: list[Any] = [None] * len(ids)
         embed_batch = make_embed(definition, self.mesh, self.compute_dtype, tokens=True)
-        for rows, result in self._computed(embed_batch, [ids for ids, _ in read], None, params, batch_size):
+        for rows, result in self._batch_results(embed_batch, ids, None, params, batch_size):
             for row, vectors in zip(rows, result, strict=True):
                 # Copied: a slice would hold the whole batch with its padding.
-                found[row] = vectors[0, : len(read[row][0])].copy(), read[row][1]
+                tokens[row] = vectors[0, : len(ids[row])].copy(), offsets[row]
             advance(len(rows))
-        return found
+        return tokens
 
     def _encodings(
         self, texts: Sequence[str] | Sequence[tuple[str, str]], *, offsets: bool = False
     ) -> Iterator[tokenizers.Encoding]:
         """Yields the tokenised texts, block by block, because an encoding takes 40 times the memory of its ids."""
-        for start in range(0, len(texts), TOKENISED):
-            yield from self.model.encodings(texts[start : start + TOKENISED], offsets=offsets)
+        for begin in range(0, len(texts), TOKENISED_ROWS):
+            yield from self.model.encodings(texts[begin : begin + TOKENISED_ROWS], offsets=offsets)
 
     def _batches(self, ids: Sequence[np.ndarray], firsts: Integer[np.ndarray, " n"] | None, size: int):
-        """Yields (indices of sentences, their padded tokens), longest first, so that a lack of memory shows at once."""
+        """Yields, for each batch, the indices of its sentences and their padded tokens.
+
+        The longest come first, so that a lack of memory shows at once.
+        """
         order = np.argsort([-len(sentence) for sentence in ids], kind="stable")
         devices = batch_devices(self.mesh)
         lengths = SERVED if len(ids) <= FEW else LENGTHS if platform(self.mesh) == "cpu" else FEWER_LENGTHS
@@ -301,14 +307,16 @@ class Embedder:
             longest = len(ids[order[start]])
             length = next((length for length in lengths if length >= longest), -(-longest // lengths[-1]) * lengths[-1])
             length = max(min(length, self.model.max_length), longest)
-            most = max(size * SLOTS_PER_SENTENCE // length, 1)
-            rows = order[start : start + most]
-            # Few counts: the next power of two, but at most a full batch, rounded up to a multiple of the devices.
-            count = -(-min(1 << (len(rows) - 1).bit_length(), most) // devices) * devices
-            pad_id, row_firsts = self.model.definition.architecture.pad_id, None if firsts is None else firsts[rows]
-            tokens = pad([ids[row] for row in rows], length=length, count=count, pad_id=pad_id, firsts=row_firsts)
+            full = max(size * SLOTS_PER_SENTENCE // length, 1)
+            rows = order[start : start + full]
+            # Few counts, as each is compiled: the next power of two, at most a full batch, rounded up to a multiple of the devices.
+            count = -(-min(1 << (len(rows) - 1).bit_length(), full) // devices) * devices
+            tokens = pad(
+                [ids[row] for row in rows], length=length, count=count, pad_id=self.model.definition.architecture.pad_id,
+                firsts=None if firsts is None else firsts[rows],
+            )  # fmt: skip
             yield rows, place(tokens, batch_sharding(self.mesh))
-            start += most
+            start += full
 
 
 def ensemble(members: Sequence[Embedder], *, progress: bool = False) -> PairScorer:
@@ -325,9 +333,9 @@ def ensemble(members: Sequence[Embedder], *, progress: bool = False) -> PairScor
     return PairScorer(score, encode)
 
 
-def no_vectors(what: str) -> InputError:
-    """The error for requesting sentence vectors of `what`, which only scores pairs."""
-    return InputError(f"{what}: it has no vectors of sentences; score pairs.")
+def no_vectors(model: str) -> InputError:
+    """The error for requesting sentence vectors of a model that only scores pairs; `model` names it."""
+    return InputError(f"{model}: it has no vectors of sentences; score pairs.")
 
 
 def refuse_mixed(models: Sequence[SentenceModel | Reranker]) -> None:

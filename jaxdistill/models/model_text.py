@@ -47,7 +47,8 @@ def student_text(
 ) -> TokenStore:
     """The text tokenised for the student, at most `length` tokens per sentence, and split into chunks if `data` says so.
 
-    Raises `InputError` if chunks have no possible length, or if a view, or the teacher's targets (`of_rows`), need whole rows.
+    Raises `InputError` if chunks have no possible length, or if whole rows are needed: by a view, or by the teacher's targets
+    (`of_rows`).
     """
     views, chunking = objective.student_views, None
     if data.chunk_tokens:
@@ -112,28 +113,35 @@ def _check_unknown(data: Data, model: SentenceModel, column: str, unknown: words
 
 def columns_of_views(store: TokenStore, views: Sequence[str]) -> list[str]:
     """The columns that views read: a view that is not a column reads `text` and, if the text has it, `second`."""
-    made = any(view not in store.columns for view in views)
-    return [name for name in store.columns if name in views or (made and name in (TEXT, SECOND))]
+    read = set(views)
+    if any(view not in store.columns for view in views):
+        read |= {TEXT, SECOND}
+    return [name for name in store.columns if name in read]
 
 
 def columns_read(data: Data, views: Sequence[str]) -> dict[str, str]:
-    """The text's columns that the student reads: `text`, and the columns of its views and pairs."""
+    """The text's columns that the student reads, as in `data.columns`: `text`, and the columns of its views and pairs."""
     columns = dict(data.columns) or {TEXT: TEXT}
-    read = (TEXT, *views, *([SECOND] if any(view in PAIRS for view in views) else []))
+    read = {TEXT, *views}
+    if any(view in PAIRS for view in views):
+        read.add(SECOND)
     return {name: column for name, column in columns.items() if name in read}
 
 
 def sampled_ids(
     data: Data, views: Sequence[str], model: SentenceModel, most: int
 ) -> list[Integer[np.ndarray, " tokens"]]:
-    """The tokens of at most `most` evenly spaced sentences, truncated to the lesser of `data.max_length` and the model's."""
+    """Token ids of at most `most` evenly spaced sentences, truncated to the lesser of `data.max_length` and the model's."""
     texts = evenly_sampled(chain.from_iterable(prompted_rows(data, views, model)), most)
-    return [np.asarray(one.ids[: data.max_length or None], np.int32) for one in model.encodings(texts)]
+    longest = data.max_length or model.max_length
+    return [np.asarray(encoding.ids[:longest], np.int32) for encoding in model.encodings(texts)]
 
 
 def prompted_rows(data: Data, views: Sequence[str], model: SentenceModel) -> Iterator[list[str]]:
-    """Yields, for each row, its sentences in the columns that the student's views read, each after the model's prompt for its role.
-    Blank sentences and the rows of `data.exclude` are left out."""
+    """Yields, for each row of the text, its sentences in the columns that the student's views read.
+
+    Each follows the model's prompt for its role. Blank sentences and the rows of `data.exclude` are left out.
+    """
     chunked, specs, columns = data.chunk_tokens > 0, split_specs(data.text), dict(data.columns) or {TEXT: TEXT}
     identity = {name: columns[name] for name in text.identifying(columns, chunked=chunked)}
     excluded = text.excluded_keys(split_specs(data.exclude), identity, data.cache_folder)

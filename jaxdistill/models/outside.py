@@ -20,14 +20,14 @@ PAIRS = 512
 """Pairs scored in one call; signals such as Ctrl-C are handled between calls."""
 
 
-def loaded(loader: str, model: str, **options: Any) -> Any:
-    """Loads a model by the class `loader` of sentence-transformers, with its `options`; raises `InputError` if that fails."""
+def loaded(class_name: str, model: str, **options: Any) -> Any:
+    """A model of the class `class_name` of sentence-transformers, loaded with its `options`; raises `InputError` if that fails."""
     try:
         import sentence_transformers
     except ImportError as error:
         raise InputError(f"{model} needs torch ({error}): pip install sentence-transformers torch") from None
     with foreign_errors(f"sentence-transformers cannot load {model}"):
-        return getattr(sentence_transformers, loader)(str(_local(model) or model), **options)
+        return getattr(sentence_transformers, class_name)(str(_local(model) or model), **options)
 
 
 def content_digest(model: str) -> str:

@@ -36,21 +36,21 @@ from jaxdistill.models.model_text import sampled_ids
 from jaxdistill.models.surgery import from_layers
 from jaxdistill.models.teacher import ModelContext
 
-LAYERS_SAMPLE = 512
-"""Most sentences on which layers are chosen; a longer text gives at least half as many."""
-SAMPLE, BATCH = 1024, 32
-"""Most sentences on which activations are measured, and sentences per batch."""
+LAYERS_SAMPLE, UNITS_SAMPLE = 512, 1024
+"""Maximum number of sentences on which layers and units are chosen; a longer text gives at least half as many."""
+BATCH = 32
+"""Sentences per batch in which activations are measured."""
 Energies = Mapping[str, Float[Array, " _"]]
 """Maps the path of each layer to the sum over tokens of `x^2` for each of its units."""
-
 
 log = logging.getLogger(__name__)
 
 
-def layers_of(choice: str, context: ModelContext, model: SentenceModel) -> str:
-    """`student.layers` with the layers of a greedy choice as a list."""
-    depth, number = model.definition.architecture.layers, choice.removeprefix("greedy:")
-    if number == choice or not number.isdecimal() or not 0 < int(number) <= depth:
+def resolved_layers(choice: str, context: ModelContext, model: SentenceModel) -> str:
+    """The option `student.layers`, where `greedy:6` becomes the list of the layers that it chooses."""
+    kind, _, number = choice.partition(":")
+    depth = model.definition.architecture.layers
+    if kind != "greedy" or not number.isdecimal() or not 0 < int(number) <= depth:
         return choice  # `surgery.from_layers` reads or refuses it
     ids, dtype = sampled_ids(context.data, context.student_views, model, LAYERS_SAMPLE), dtype_of(context.precision)
 
@@ -69,24 +69,24 @@ def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: 
     `vectors` gives a fixed set of sentences' vectors by the model with only these layers.
     """
     layers = list(range(depth))
-    whole = vectors(layers)
+    target = vectors(layers)
 
-    def best(candidates: Sequence[list[int]]) -> tuple[float, list[int]]:
-        scored = [(closeness(vectors(candidate), whole), candidate) for candidate in candidates]
+    def closest(candidates: Sequence[list[int]]) -> tuple[float, list[int]]:
+        scored = [(closeness(vectors(candidate), target), candidate) for candidate in candidates]
         score, winner = max(scored, key=lambda pair: pair[0])
         log.info("student: layers %s are the closest to all of them: %.3f", ", ".join(map(str, winner)), score)
         return score, winner
 
-    close = 1.0
+    score = 1.0
     while len(layers) > count:
-        close, layers = best([[layer for layer in layers if layer != dropped] for dropped in layers])
+        score, layers = closest([[layer for layer in layers if layer != dropped] for dropped in layers])
     # A layer that was dropped early may be worth more than another one, now that its neighbours are gone.
     while count < depth:
         dropped = [layer for layer in range(depth) if layer not in layers]
-        closer, swapped = best([sorted({*layers} - {old} | {new}) for old in layers for new in dropped])
-        if closer <= close:
+        swapped_score, swapped = closest([sorted({*layers} - {old} | {new}) for old in layers for new in dropped])
+        if swapped_score <= score:
             break
-        close, layers = closer, swapped
+        score, layers = swapped_score, swapped
     return layers
 
 
@@ -98,7 +98,7 @@ def closeness(student: Float[np.ndarray, "n e"], target: Float[np.ndarray, "n e"
 
 
 def pruned(model: SentenceModel, units: int, energies: Energies) -> SentenceModel:
-    """The model with this many units in each feed-forward network."""
+    """The model with this many units in each feed-forward network: those whose output has the largest norm."""
     old, params = model.definition.architecture, dict(model.params)
     check_size("student.intermediate", units, old.intermediate_size, "the encoder's")
     for index in range(1 if old.shared_layers else old.layers):
@@ -107,35 +107,34 @@ def pruned(model: SentenceModel, units: int, energies: Energies) -> SentenceMode
         output = f"{layer}/output/kernel"
         scores = np.sum(np.square(np.asarray(params[output], np.float32)), axis=1) * np.asarray(energies[layer])
         chosen = np.sort(np.argsort(-scores, kind="stable")[:units])
-        names = [f"{layer}/{part}/{kind}" for part in ("gate", "intermediate") for kind in ("kernel", "bias")]
-        params |= {name: params[name][..., chosen] for name in names if name in params}
+        inputs = [f"{layer}/{part}/{leaf}" for part in ("gate", "intermediate") for leaf in ("kernel", "bias")]
+        params |= {path: params[path][..., chosen] for path in inputs if path in params}
         params[output] = params[output][chosen]
-    architecture = dataclasses.replace(old, intermediate_size=units)
     source = f"{model.source}, pruned to an intermediate width of {units:,}"
-    return model.remade(dataclasses.replace(model.definition, architecture=architecture), params, source)
+    return dataclasses.replace(model, params=params, source=source).with_architecture(intermediate_size=units)
 
 
 class _Recorder:
     """A dense layer that also sums the squares of its inputs, unit by unit."""
 
-    def __init__(self, linear: Linear, real: Bool[Array, "g r l"]):
-        self.linear, self.real = linear, real
+    def __init__(self, linear: Linear, is_token: Bool[Array, "g r l"]):
+        self.linear, self.is_token = linear, is_token
         self.total: Array = jnp.zeros(())
 
     def __call__(self, x: Float[Array, "g r l i"], compute_dtype: DTypeLike) -> Float[Array, "g r l o"]:
-        seen = jnp.where(self.real[..., None], x, 0.0)
-        self.total = self.total + jnp.einsum("grlu,grlu->u", seen, seen)
+        without_padding = jnp.where(self.is_token[..., None], x, 0.0)
+        self.total = self.total + jnp.einsum("grli,grli->i", without_padding, without_padding)
         return self.linear(x, compute_dtype)
 
 
 def unit_energies(context: ModelContext, model: SentenceModel) -> dict[str, np.ndarray]:
     """The `Energies` of the model's units on sentences of the training text."""
-    ids = sorted(sampled_ids(context.data, context.student_views, model, SAMPLE), key=len)
+    ids = sorted(sampled_ids(context.data, context.student_views, model, UNITS_SAMPLE), key=len)
     longest = min(context.data.max_length or model.max_length, model.max_length)
     total = dict[str, np.ndarray]()
     for start in range(0, len(ids), BATCH):
         batch = ids[start : start + BATCH]
-        length = min(longest, 1 << (len(batch[-1]) - 1).bit_length())
+        length = min(longest, 1 << (len(batch[-1]) - 1).bit_length())  # the next power of two
         tokens = pad(batch, length=length, count=BATCH, pad_id=model.definition.architecture.pad_id)
         for path, energies in jax.device_get(energies_of(model.definition, model.params, tokens)).items():
             total[path] = total.get(path, 0.0) + energies

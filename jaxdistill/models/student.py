@@ -21,13 +21,13 @@ RIDGE = 0.01
 """Penalty on the squared kernel, relative to the mean variance of the student's dimensions."""
 
 Examples = Callable[[SentenceModel], tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n e"]]]
-"""Gives a model's vectors, as pooled, of some training sentences, and their targets."""
+"""Maps a model to its vectors of some training sentences, without its Normalize module, and the targets of these sentences."""
 
 log = logging.getLogger(__name__)
 
 
 class StudentInputs(NamedTuple):
-    """What a student is made from."""
+    """Inputs from which a student is made."""
 
     context: ModelContext
     teacher: Teacher
@@ -36,7 +36,8 @@ class StudentInputs(NamedTuple):
     """Models whose vectors are the targets; `student.model=teacher` means the first one."""
 
     def key(self, part: str) -> jax.Array:
-        """The random key of the `body`, the `head` or the `tables`; the constant sets it apart from the training's key."""
+        """The random key of the `body`, the `head` or the `tables`."""
+        # The constant sets them apart from the training's key.
         keys = jax.random.split(jax.random.key(self.context.seed ^ 0x57D), 3)
         return keys[("body", "head", "tables").index(part)]
 
@@ -77,8 +78,10 @@ class Student:
         return student
 
     def loaded(self, inputs: StudentInputs) -> SentenceModel:
-        """The model that the student starts from, with the options' prompts and trimmed tokenizer, and without its Normalize module
-        if `teacher.normalize` is False. Raises `InputError` if no model is named."""
+        """The model that the student starts from, with the options' pooling, prompts and trimmed tokenizer.
+
+        Without its Normalize module if `teacher.normalize` is False. Raises `InputError` if no model is named.
+        """
         context = inputs.context
         if not self.model or (self.model == "teacher" and not inputs.teachers):
             raise InputError(
@@ -179,7 +182,8 @@ class Headed(Student):
             return student
         affine = affine_map(*examples(surgery.drop_head(student)))
         last = len(student.definition.dense) - 1
-        return student.with_params({**student.params, **{f"dense/{last}/{part}": affine[part] for part in affine}})
+        head = {f"dense/{last}/{leaf}": array for leaf, array in affine.items()}
+        return student.with_params(student.params | head)
 
     def evaluated(self, student: SentenceModel) -> SentenceModel:
         return student if self.keep_head or self.head == "none" else surgery.drop_head(student)
@@ -188,14 +192,15 @@ class Headed(Student):
 def affine_map(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n e"]) -> dict[str, np.ndarray]:
     """`kernel` and `bias` of the ridge regression that maps a student's pooled vectors `x` to the targets `y`."""
     # float64: a Gram matrix squares the condition number.
-    centre = x.mean(0, dtype=np.float64)
+    centre = x.mean(axis=0, dtype=np.float64)
     centred = x - centre
     gram = centred.T @ centred
     penalty = RIDGE * np.trace(gram) / len(gram) or 1.0  # if all rows are equal, the trace is 0
-    kernel = np.linalg.solve(gram + penalty * np.eye(len(gram)), centred.T @ (y - y.mean(0, dtype=np.float64)))
-    affine = {"kernel": kernel.astype(np.float32), "bias": (y.mean(0) - centre @ kernel).astype(np.float32)}
+    products = centred.T @ (y - y.mean(axis=0, dtype=np.float64))
+    kernel = np.linalg.solve(gram + penalty * np.eye(len(gram)), products)
+    affine = {"kernel": kernel.astype(np.float32), "bias": (y.mean(axis=0) - centre @ kernel).astype(np.float32)}
     mapped = x @ affine["kernel"] + affine["bias"]
-    cosines = np.sum(mapped * y, 1) / np.linalg.norm(mapped, axis=1) / np.linalg.norm(y, axis=1)
+    cosines = np.sum(mapped * y, axis=1) / np.linalg.norm(mapped, axis=1) / np.linalg.norm(y, axis=1)
     log.info("student: fitted to %s targets; mean cosine to the teacher %.3f", f"{len(x):,}", cosines.mean())
     return affine
 

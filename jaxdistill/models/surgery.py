@@ -1,6 +1,5 @@
 """Makes students: from some layers of a model, or randomly initialised, with or without a dense head."""
 
-import contextlib
 import dataclasses
 import logging
 from collections.abc import Sequence
@@ -29,13 +28,17 @@ def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
     """The indices, among `depth` layers, that `choice` names; `even:3` of 6 are 1, 3, 5, so the last is always kept."""
     kind, _, number = choice.partition(":")
     chosen: Sequence[int] = ()
-    with contextlib.suppress(ValueError):  # text that is not a number selects no layer, which is refused below
-        if kind in ("last", "first", "even"):
-            count = int(number)
-            even = [round((index + 1) * depth / count) - 1 for index in range(count)]
-            chosen = {"last": range(depth - count, depth), "first": range(count), "even": even}[kind]
+    try:
+        if kind == "last":
+            chosen = range(depth - int(number), depth)
+        elif kind == "first":
+            chosen = range(int(number))
+        elif kind == "even":
+            chosen = [round((index + 1) * depth / int(number)) - 1 for index in range(int(number))]
         else:
             chosen = [int(part) for part in choice.split(",")]
+    except ValueError:  # not a number
+        pass
     if not chosen or not set(chosen) <= set(range(depth)) or sorted({*chosen}) != list(chosen):
         raise InputError(
             f"student.layers={choice!r} does not fit an encoder of {depth} layers; use {LAYERS_HELP}, in ascending order."
@@ -44,7 +47,7 @@ def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
 
 
 def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
-    """A student with some of the model's layers, and its embeddings, pooling, head and tokenizer.
+    """The model with only the layers that `layers` names, see `layer_indices`; everything else stays.
 
     Layers keep the window and the rotary positions with which their weights were trained.
     """
@@ -52,8 +55,8 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
     chosen = layer_indices(layers, old.layers)
     params = {path: array for path, array in model.params.items() if not path.startswith(LAYERS)}
     for new, index in enumerate((0,) if old.shared_layers else chosen):
-        before = f"{LAYERS}{index}/"
-        layer = {path.removeprefix(before): a for path, a in model.params.items() if path.startswith(before)}
+        prefix = f"{LAYERS}{index}/"
+        layer = {path.removeprefix(prefix): array for path, array in model.params.items() if path.startswith(prefix)}
         if new == 0 and not old.first_norm and "attention/norm/scale" in layer:
             # A family whose first layer has no norm: its scale goes into queries, keys and values, which is exact if the
             # embeddings' own norm has scale 1.
@@ -62,13 +65,15 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
             kernels = [f"attention/{part}/kernel" for part in ("query", "key", "value")]
             layer |= {path: layer[path].astype(np.float32) * scale for path in kernels}
         params |= {f"{LAYERS}{new}/{path}": array for path, array in layer.items()}
-    whole = [layer for layer in range(old.layers) if not old.kind(layer).window]
-    if whole and not set(whole) & set(chosen):
-        window = max(old.kind(layer).window for layer in chosen)
-        message = "student.layers=%s keeps only layers that see %d tokens on each side; those that see the whole sentence are %s"
-        logger.warning(message, layers, window, ",".join(map(str, whole)))
+    without_window = [layer for layer in range(old.layers) if not old.kind(layer).window]
+    if without_window and not set(without_window) & set(chosen):
+        logger.warning(
+            "student.layers=%s keeps only layers that see %d tokens on each side; those that see the whole sentence are %s",
+            layers, max(old.kind(layer).window for layer in chosen), ",".join(map(str, without_window)),
+        )  # fmt: skip
     definition = dataclasses.replace(model.definition, architecture=old.with_layers(chosen))
-    return model.remade(definition, params, f"{model.source}, layers {', '.join(map(str, chosen))}", unread_pooler={})
+    source = f"{model.source}, layers {', '.join(map(str, chosen))}"
+    return dataclasses.replace(model, definition=definition, params=params, source=source, unread_pooler={})
 
 
 def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
@@ -77,12 +82,14 @@ def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
     if chosen == old.pooling:
         return model
     logger.warning("%s: student.pooling=%s instead of the teacher's %s", model.source, chosen, old.pooling)
-    pooler = {path: array for path, array in {**model.unread_pooler, **model.params}.items() if path.startswith(POOLER)}
-    rest = {path: array for path, array in model.params.items() if not path.startswith(POOLER)}
-    reads = chosen.tokens == "pooler" and bool(pooler)
-    architecture = dataclasses.replace(old.architecture, pooler=reads)
+    params = {**model.unread_pooler, **model.params}
+    pooler = {path: params.pop(path) for path in list(params) if path.startswith(POOLER)}
+    reads_pooler = chosen.tokens == "pooler" and bool(pooler)
+    if reads_pooler:
+        params, pooler = params | pooler, {}
+    architecture = dataclasses.replace(old.architecture, pooler=reads_pooler)
     definition = dataclasses.replace(old, architecture=architecture, pooling=chosen)
-    return model.remade(definition, rest | pooler if reads else rest, unread_pooler={} if reads else pooler)
+    return dataclasses.replace(model, definition=definition, params=params, unread_pooler=pooler)
 
 
 def fresh(
@@ -95,15 +102,17 @@ def fresh(
     with a tokenizer like BERT's (`data.wordpiece`) makes the student a BERT.
     """
     if tokenizer_folder is not None:
-        tokenizer = read_tokenizer(tokenizer_folder, vocab_size=None, lower_case=False)
+        tokenizer = read_tokenizer(tokenizer_folder)
         tokenizer.enable_truncation(template.max_length)
         entries, pad_id = tokenizer.get_vocab_size(), tokenizer.token_to_id("[PAD]")
         architecture = plain_architecture(
             template.definition.architecture, "bert", vocab_size=entries, pad_id=pad_id, token_types=2
         )
         definition = dataclasses.replace(template.definition, architecture=architecture)
-        source = f"its own with {entries:,} entries"
-        template = template.remade(definition, {}, source, tokenizer=tokenizer, tokenizer_folder=tokenizer_folder)
+        template = dataclasses.replace(
+            template, definition=definition, tokenizer=tokenizer, tokenizer_folder=tokenizer_folder,
+            source=f"its own with {entries:,} entries",
+        )  # fmt: skip
     old, pooling = template.definition.architecture, template.definition.pooling
     # Layers take the template's first kinds; head widths are new, and there are as many key heads as query heads.
     architecture = dataclasses.replace(
@@ -121,7 +130,7 @@ def fresh(
     definition = EncoderDefinition(architecture=architecture, pooling=pooling, normalize=template.definition.normalize)
     params = {path: np.asarray(array) for path, array in init_params(definition, key).items()}
     source = f"fresh {architecture.family} of width {width} and depth {depth}, tokenizer of {template.source}"
-    return template.remade(definition, params, source, unread_pooler={})
+    return dataclasses.replace(template, definition=definition, params=params, source=source, unread_pooler={})
 
 
 def plain_architecture(old: Architecture, family: str, **changes: Any) -> Architecture:
@@ -130,15 +139,16 @@ def plain_architecture(old: Architecture, family: str, **changes: Any) -> Archit
         "vocab_size", "hidden_size", "layers", "heads", "intermediate_size", "embedding_size", "activation", "layer_norm_eps",
         "pooler", "pad_id", "hidden_dropout", "attention_dropout", "drophead",
     )  # fmt: skip
-    options: dict[str, Any] = {name: getattr(old, name) for name in copied}
-    options |= dict(max_positions=old.longest, token_types=old.token_types or 2)
-    return Architecture(family=family, **(options | changes))
+    fields: dict[str, Any] = {name: getattr(old, name) for name in copied}
+    fields |= {"max_positions": old.longest, "token_types": old.token_types or 2}
+    return Architecture(family=family, **(fields | changes))
 
 
+EMBEDDINGS = "transformer/embeddings/"
 COMPACTED = ("bert", "distilbert", "roberta", "xlm-roberta", "camembert")
 """Families whose embedding block `compact` replaces by ELECTRA's."""
-COMPACT_POSITIONS = 4
-"""Number of positions at which every word is evaluated to fit a compact embedding block to the original one."""
+POSITIONS_PER_WORD, POSITIONS = 4, 32
+"""A compact embedding block is fitted to the original one with every word at a few of the first positions."""
 
 
 def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> SentenceModel:
@@ -156,44 +166,49 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
     architecture = plain_architecture(old, "electra", embedding_size=width, pooler=False)
     definition = dataclasses.replace(model.definition, architecture=architecture)
     # The layers keep their weights; only the embedding block is new, its projection included.
-    fresh_params = init_params(definition, key)
-    block = "transformer/embeddings/"
-    params = {path: model.params.get(path, fresh_params[path]) for path in fresh_params if not path.startswith(block)}
-    params |= {path: np.asarray(array) for path, array in fresh_params.items() if path.startswith(block)}
+    params = {path: np.asarray(array) for path, array in init_params(definition, key).items()}
+    params |= {
+        path: array for path, array in model.params.items() if path in params and not path.startswith(EMBEDDINGS)
+    }
     if init == "svd":
-        params |= _factored(model, definition)
-    return model.remade(definition, params, f"{model.source}, embeddings of width {width} ({init})", unread_pooler={})
+        params |= _projected_embeddings(model, architecture)
+    source = f"{model.source}, embeddings of width {width} ({init})"
+    return dataclasses.replace(model, definition=definition, params=params, source=source, unread_pooler={})
 
 
-def _factored(model: SentenceModel, definition: EncoderDefinition) -> dict[str, np.ndarray]:
-    """The embedding block of `compact` with `init="svd"`."""
-    old, new, block = model.definition.architecture, definition.architecture, "transformer/embeddings/"
-    word = model.params[block + "word/embedding"]
-    position = model.params[block + "position/embedding"][old.position_offset :]
-    types = model.params.get(block + "token_type/embedding", np.zeros((2, old.hidden_size), np.float32))
-    _, basis = np.linalg.eigh(np.cov(word.astype(np.float64), rowvar=False))
-    basis = basis[:, ::-1][:, : new.embedding_size].astype(np.float32)
-    small = [(table @ basis).astype(np.float32) for table in (word, position, types)]
+def _projected_embeddings(model: SentenceModel, compact: Architecture) -> dict[str, np.ndarray]:
+    """The embedding block of `compact` with `init="svd"`, by the paths of its parameters."""
+    old = model.definition.architecture
+    word = model.params[EMBEDDINGS + "word/embedding"]
+    position = model.params[EMBEDDINGS + "position/embedding"][old.position_offset :]
+    types = model.params.get(EMBEDDINGS + "token_type/embedding", np.zeros((2, old.hidden_size), np.float32))
+    # `eigh` sorts ascending: the last eigenvectors are the principal components.
+    _, vectors = np.linalg.eigh(np.cov(word.astype(np.float64), rowvar=False))
+    basis = vectors[:, ::-1][:, : compact.embedding_size].astype(np.float32)
+    compact_word, compact_position, compact_types = (
+        (table @ basis).astype(np.float32) for table in (word, position, types)
+    )
     # Each word at a few positions, derived from its index so that every position occurs.
-    ids = np.tile(np.arange(len(word)), COMPACT_POSITIONS)
-    positions = (ids * 7 + np.repeat(np.arange(COMPACT_POSITIONS), len(word)) * 13) % min(32, len(position))
+    ids = np.tile(np.arange(len(word)), POSITIONS_PER_WORD)
+    shifts = np.repeat(np.arange(POSITIONS_PER_WORD), len(word))
+    positions = (ids * 7 + shifts * 13) % min(POSITIONS, len(position))
 
-    def normalized(tables: Sequence[np.ndarray], eps: float) -> np.ndarray:
-        x = tables[0][ids] + tables[1][positions] + tables[2][0]
-        centred = x - x.mean(axis=1, keepdims=True)
+    def normalized_sums(word: np.ndarray, position: np.ndarray, types: np.ndarray, eps: float) -> np.ndarray:
+        sums = word[ids] + position[positions] + types[0]
+        centred = sums - sums.mean(axis=1, keepdims=True)
         return centred / np.sqrt(np.mean(centred * centred, axis=1, keepdims=True) + eps)
 
-    target = normalized((word, position, types), old.layer_norm_eps)
-    target = target * model.params[block + "norm/scale"] + model.params[block + "norm/bias"]
-    inputs = normalized(small, new.layer_norm_eps)
+    target = normalized_sums(word, position, types, old.layer_norm_eps)
+    target = target * model.params[EMBEDDINGS + "norm/scale"] + model.params[EMBEDDINGS + "norm/bias"]
+    inputs = normalized_sums(compact_word, compact_position, compact_types, compact.layer_norm_eps)
     inputs = np.concatenate([inputs, np.ones((len(inputs), 1), np.float32)], axis=1)
     solution = np.linalg.solve((inputs.T @ inputs).astype(np.float64), (inputs.T @ target).astype(np.float64))
     return {
-        block + "word/embedding": small[0],
-        block + "position/embedding": small[1],
-        block + "token_type/embedding": small[2],
-        block + "projection/kernel": solution[:-1].astype(np.float32),
-        block + "projection/bias": solution[-1].astype(np.float32),
+        EMBEDDINGS + "word/embedding": compact_word,
+        EMBEDDINGS + "position/embedding": compact_position,
+        EMBEDDINGS + "token_type/embedding": compact_types,
+        EMBEDDINGS + "projection/kernel": solution[:-1].astype(np.float32),
+        EMBEDDINGS + "projection/bias": solution[-1].astype(np.float32),
     }
 
 
@@ -206,14 +221,15 @@ def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
     check_size("dims", width, old, f"the width of the vectors of {model.source}")
     if width == old:
         return model
-    source = f"{model.source}, first {width} numbers"
     if dense and isinstance(dense[-1], Dense):
-        cut = {path: model.params[path][..., :width] for path in sentence_tensors(len(dense) - 1, dense[-1])}
-        layers = (*dense[:-1], dataclasses.replace(dense[-1], out_features=width))
+        params = {path: model.params[path][..., :width] for path in sentence_tensors(len(dense) - 1, dense[-1])}
+        dense = (*dense[:-1], dataclasses.replace(dense[-1], out_features=width))
     else:
-        cut = {f"dense/{len(dense)}/kernel": np.eye(old, width, dtype=np.float32)}
-        layers = (*dense, Dense(in_features=old, out_features=width, bias=False, activation="identity"))
-    return model.remade(dataclasses.replace(model.definition, dense=layers), model.params | cut, source)
+        params = {f"dense/{len(dense)}/kernel": np.eye(old, width, dtype=np.float32)}
+        dense = (*dense, Dense(in_features=old, out_features=width, bias=False, activation="identity"))
+    definition = dataclasses.replace(model.definition, dense=dense)
+    source = f"{model.source}, first {width} numbers"
+    return dataclasses.replace(model, definition=definition, params=model.params | params, source=source)
 
 
 def add_head(
@@ -224,7 +240,8 @@ def add_head(
     `init` is `uniform`, as in torch, `normal`, as in Hugging Face, or `identity`, which keeps the features, truncated or padded
     with zeros.
     """
-    width, bias = model.definition.embedding_width, np.zeros(out_features, np.float32)
+    dense, width = model.definition.dense, model.definition.embedding_width
+    bias = np.zeros(out_features, np.float32)
     if init == "identity":
         kernel = np.eye(width, out_features, dtype=np.float32)
     elif init == "normal":
@@ -233,10 +250,13 @@ def add_head(
         kernel_key, bias_key = jax.random.split(key)
         kernel = np.asarray(uniform_as_torch(kernel_key, (width, out_features), width))
         bias = np.asarray(uniform_as_torch(bias_key, (out_features,), width))
-    index, biased = len(model.definition.dense), not model.definition.architecture.is_static
-    layer = Dense(in_features=width, out_features=out_features, bias=biased, activation=activation)
-    params = model.params | {f"dense/{index}/kernel": kernel} | ({f"dense/{index}/bias": bias} if biased else {})
-    return model.remade(dataclasses.replace(model.definition, dense=(*model.definition.dense, layer)), params)
+    has_bias = not model.definition.architecture.is_static
+    layer = Dense(in_features=width, out_features=out_features, bias=has_bias, activation=activation)
+    params = model.params | {f"dense/{len(dense)}/kernel": kernel}
+    if has_bias:
+        params[f"dense/{len(dense)}/bias"] = bias
+    definition = dataclasses.replace(model.definition, dense=(*dense, layer))
+    return dataclasses.replace(model, definition=definition, params=params)
 
 
 def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
@@ -249,21 +269,23 @@ def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
         return model
     definition, width = cross_definition(model.definition.architecture), model.definition.architecture.hidden_size
     has_pooler = definition.architecture.pooler
-    body = {path: a for path, a in model.params.items() if path.startswith("transformer/")} | dict(model.unread_pooler)
-    fresh_layers = {f"dense/{index}": dense.out_features for index, dense in enumerate(definition.dense)}
+    body = {path: a for path, a in {**model.params, **model.unread_pooler}.items() if path.startswith("transformer/")}
+    params = {path: array for path, array in body.items() if has_pooler or not path.startswith(POOLER)}
+    new_layers = {f"dense/{index}": dense.out_features for index, dense in enumerate(definition.dense)}
     # NOTE: a pooler of zeros, which exports of encoders without a pooler have, is replaced.
-    if has_pooler and not np.any(body.get(POOLER + "kernel", 0.0)):
-        fresh_layers["transformer/pooler"] = width
-    for path, layer_key in zip(fresh_layers, jax.random.split(key, len(fresh_layers)), strict=True):
-        kernel = INITIAL_DEVIATION * np.asarray(jax.random.normal(layer_key, (width, fresh_layers[path]), np.float32))
-        body |= {f"{path}/kernel": kernel, f"{path}/bias": np.zeros(fresh_layers[path])}
-    params = {path: np.asarray(a, np.float32) for path, a in body.items() if has_pooler or not path.startswith(POOLER)}
-    unread = {} if has_pooler else model.unread_pooler
-    return model.remade(definition, params, f"cross-encoder of {model.source}", unread_pooler=unread)
+    if has_pooler and not np.any(params.get(POOLER + "kernel", 0.0)):
+        new_layers["transformer/pooler"] = width
+    keys = jax.random.split(key, len(new_layers))
+    for (path, out_features), layer_key in zip(new_layers.items(), keys, strict=True):
+        kernel = INITIAL_DEVIATION * np.asarray(jax.random.normal(layer_key, (width, out_features), np.float32))
+        params |= {f"{path}/kernel": kernel, f"{path}/bias": np.zeros(out_features)}
+    params = {path: np.asarray(array, np.float32) for path, array in params.items()}
+    unread_pooler, source = {} if has_pooler else model.unread_pooler, f"cross-encoder of {model.source}"
+    return dataclasses.replace(model, definition=definition, params=params, source=source, unread_pooler=unread_pooler)
 
 
 def drop_head(model: SentenceModel) -> SentenceModel:
     """The model without its last dense layer."""
-    *dense, _ = model.definition.dense
+    dense = model.definition.dense[:-1]
     params = {path: array for path, array in model.params.items() if not path.startswith(f"dense/{len(dense)}/")}
-    return model.remade(dataclasses.replace(model.definition, dense=tuple(dense)), params)
+    return dataclasses.replace(model, definition=dataclasses.replace(model.definition, dense=dense), params=params)

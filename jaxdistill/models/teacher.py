@@ -5,11 +5,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Self
 
-import numpy as np
 from jax.typing import DTypeLike
 
 from jaxdistill.core import CountOrNone, InputError, Objective, Precision
-from jaxdistill.core.files import foreign_errors
 from jaxdistill.data import targets
 from jaxdistill.data.options import Data
 from jaxdistill.data.text import split_specs, used_roles
@@ -29,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelContext:
-    """What a training's models are made from besides their own options."""
+    """Inputs from which a training's models are made, besides their own options."""
 
     data: Data
     """The text, and how to read it."""
@@ -37,11 +35,11 @@ class ModelContext:
     seed: int = 0
     precision: Precision = "auto"
     located: Callable[[str], str] = str
-    """Maps the name of a model to its location: an earlier stage is a folder."""
+    """Maps the name of a model to its location: for an earlier stage, the folder of its student."""
 
 
 class TargetInputs(NamedTuple):
-    """What stored targets are made from."""
+    """Inputs from which stored targets are made."""
 
     text: TokenStore
     data: Data
@@ -193,18 +191,21 @@ class Encoder(Prompting, Teacher):
 
     def each(self) -> list[Self]:
         """Options for each model that `model` names; raises `InputError` if one has neither one value nor one per model."""
-        each = [dataclasses.replace(self, model=name) for name in self.models]
-        if len(each) < 2:  # a single model's prompt may contain the separator
-            return each
+        count = len(self.models)
+        if count < 2:  # a single model's prompt may contain the separator
+            return [dataclasses.replace(self, model=name) for name in self.models]
+        values: dict[str, Sequence[str]] = {"model": self.models}
         for option in ("pooling", "prompt", "query_prompt", "document_prompt"):
-            value = getattr(self, option)
-            # NumPy repeats a single value, and refuses any other wrong count.
-            with foreign_errors(
-                f"teacher.{option}={value!r} must be one value, or {len(each)} separated by {SEPARATOR}"
-            ):
-                values = np.broadcast_to(value.split(SEPARATOR), len(each)).tolist()
-            each = [dataclasses.replace(one, **{option: part}) for one, part in zip(each, values, strict=True)]
-        return each
+            parts = getattr(self, option).split(SEPARATOR)
+            if len(parts) not in (1, count):
+                raise InputError(
+                    f"teacher.{option}={getattr(self, option)!r} must be one value, or {count} separated by {SEPARATOR}."
+                )
+            values[option] = parts * count if len(parts) == 1 else parts
+        return [
+            dataclasses.replace(self, **dict(zip(values, row, strict=True)))
+            for row in zip(*values.values(), strict=True)
+        ]
 
     def read(self, context: ModelContext, *, frozen: bool) -> SentenceModel:
         """Loads the model, with its prompts; `frozen` keeps weights in the stored dtype."""

@@ -15,6 +15,7 @@ import logging
 import string
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -39,47 +40,48 @@ CHUNK_ROWS = 4096
 """Sentences tokenised at a time."""
 WORDS = "transformer/embeddings/word/embedding"
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
-"""Names of the bytes in a byte fallback."""
-
+"""Entries for the bytes of characters that have no entry (`byte_fallback`)."""
 
 log = logging.getLogger(__name__)
 
 
 def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
-    """The tokenizer with the entries of these ids, special tokens, and the entries that spell other words."""
+    """The tokenizer with only the entries of these ids, special tokens, and the entries that spell other words."""
     content, ids = json.loads(tokenizer.to_str()), tokenizer.get_vocab(with_added_tokens=True)
-    model, texts = content["model"], {id: text for text, id in ids.items()}
+    model, entry_of_id = content["model"], {id: entry for entry, id in ids.items()}
     special = {token["content"] for token in content["added_tokens"] if token["special"]} | {model.get("unk_token")}
     if model.get("unk_id") is not None:
         special.add(model["vocab"][model["unk_id"]][0])
-    for part in _processors(content):
-        special |= {part[role][0] for role in ("sep", "cls") if role in part}
-        special |= {text for token in part.get("special_tokens", {}).values() for text in token["tokens"]}
-    entries = {texts[id] for id in used if id in texts} | (special & ids.keys())
-    entries |= {entry for entry in _spelling(content, entries) if entry in ids}
+    for processor in _processors(content):
+        special |= {processor[role][0] for role in ("sep", "cls") if role in processor}
+        for token in processor.get("special_tokens", {}).values():
+            special |= set(token["tokens"])
+    entries = {entry_of_id[id] for id in used if id in entry_of_id} | (special & ids.keys())
+    entries |= _spelling(content, entries) & ids.keys()
     if model["type"] == "BPE":
         entries |= _merged(model, entries - {token["content"] for token in content["added_tokens"]})
     if model["type"] == "Unigram":
-        entries.add(min(model["vocab"], key=lambda piece: piece[1])[0])
-    order = sorted(ids[entry] for entry in entries)
-    new = {old: index for index, old in enumerate(order)}
-    return Tokenizer.from_str(tokenizer_json(_renumbered(content, ids, new)))
+        least_likely, _ = min(model["vocab"], key=itemgetter(1))
+        entries.add(least_likely)
+    kept_ids = sorted(ids[entry] for entry in entries)
+    new_ids = {old: new for new, old in enumerate(kept_ids)}
+    return Tokenizer.from_str(tokenizer_json(_renumbered(content, ids, new_ids)))
 
 
-def old_ids(before: Tokenizer, after: Tokenizer) -> Integer[np.ndarray, " t"]:
+def old_ids(before: Tokenizer, after: Tokenizer) -> Integer[np.ndarray, " v"]:
     """The id of each entry of a trimmed tokenizer before trimming, ascending."""
     entries = (str(after.id_to_token(index)) for index in range(after.get_vocab_size()))
     return np.array([before.token_to_id(entry) for entry in entries], np.int64)
 
 
 def _processors(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The post-processor, or the parts of a sequence of them; changing these changes `content`."""
+    """The post-processor, or those in a sequence of them, as parts of `content`: changing them changes it."""
     outer = content.get("post_processor") or {}
     return outer.get("processors", [outer])
 
 
 def _spelling(content: Mapping[str, Any], entries: Collection[str]) -> set[str]:
-    """Single characters of the entries and of ASCII, and bytes; they need not be in the vocabulary."""
+    """Texts that spell words letter by letter: single characters of the entries and of ASCII, and bytes. Some are no entries."""
     model = content["model"]
     if model["type"] == "WordLevel":
         return set()
@@ -88,13 +90,13 @@ def _spelling(content: Mapping[str, Any], entries: Collection[str]) -> set[str]:
     spelling = characters | {prefix + character for character in characters}
     if model.get("byte_fallback"):
         spelling |= set(BYTES)
-    if any('"ByteLevel"' in json.dumps(content.get(part)) for part in ("pre_tokenizer", "normalizer")):
+    if any('"ByteLevel"' in json.dumps(content.get(step)) for step in ("pre_tokenizer", "normalizer")):
         spelling |= set(pre_tokenizers.ByteLevel.alphabet())
     return spelling
 
 
 def _merged(model: Mapping[str, Any], entries: Collection[str]) -> set[str]:
-    """All that the merges from characters to the entries produce; BPE never merges across tokens."""
+    """All results of the merges that lead from characters to the entries; BPE never merges across tokens."""
     ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
     merged = set()
     for entry in entries:
@@ -106,67 +108,66 @@ def _merged(model: Mapping[str, Any], entries: Collection[str]) -> set[str]:
     return merged
 
 
-def _renumbered(content: dict[str, Any], ids: Mapping[str, int], new: Mapping[int, int]) -> dict[str, Any]:
-    """The tokenizer's JSON with only the entries of `new`, which maps old ids to new ones."""
+def _renumbered(content: dict[str, Any], ids: Mapping[str, int], new_ids: Mapping[int, int]) -> dict[str, Any]:
+    """The tokenizer's JSON with only the entries that `new_ids` has, which maps old ids to new ones.
+
+    `ids` maps all entries to their old ids.
+    """
     model = content["model"]
     if model["type"] == "Unigram":
-        vocab = [piece for old, piece in enumerate(model["vocab"]) if old in new]
-        pieces = {"vocab": vocab, "unk_id": new.get(model["unk_id"])}
+        vocab = [piece for old, piece in enumerate(model["vocab"]) if old in new_ids]
+        changed: dict[str, Any] = {"vocab": vocab, "unk_id": new_ids.get(model["unk_id"])}
     else:
-        vocab = {entry: new[old] for entry, old in model["vocab"].items() if old in new}
-        merges = [pair for pair in model.get("merges", []) if {*pair, "".join(pair)} <= vocab.keys()]
-        pieces = {"vocab": vocab} | ({"merges": merges} if model["type"] == "BPE" else {})
-    added = [token | {"id": new[token["id"]]} for token in content["added_tokens"] if token["id"] in new]
-    for part in _processors(content):
+        vocab = {entry: new_ids[old] for entry, old in model["vocab"].items() if old in new_ids}
+        changed = {"vocab": vocab}
+        if model["type"] == "BPE":
+            changed["merges"] = [pair for pair in model["merges"] if {*pair, "".join(pair)} <= vocab.keys()]
+    added = [token | {"id": new_ids[token["id"]]} for token in content["added_tokens"] if token["id"] in new_ids]
+    for processor in _processors(content):
         for role in ("sep", "cls"):
-            if role in part:
-                part[role][1] = new[part[role][1]]
-        for token in part.get("special_tokens", {}).values():
-            token["ids"] = [new[ids[text]] for text in token["tokens"]]
-    return content | {"model": model | pieces, "added_tokens": added}
+            if role in processor:
+                processor[role][1] = new_ids[processor[role][1]]
+        for token in processor.get("special_tokens", {}).values():
+            token["ids"] = [new_ids[ids[text]] for text in token["tokens"]]
+    return content | {"model": model | changed, "added_tokens": added}
 
 
-def write(before: Tokenizer, after: Tokenizer, origin: Path, folder: Path) -> None:
-    """Writes the trimmed `tokenizer.json`, the settings of `origin` with renumbered ids, and for WordPiece `vocab.txt`."""
-    content = json.loads(after.to_str())
+def write(tokenizer: Tokenizer, origin: Path, folder: Path) -> None:
+    """Writes the `tokenizer.json` of a trimmed tokenizer, the settings of `origin`, and for WordPiece `vocab.txt`."""
+    content = json.loads(tokenizer.to_str())
     (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), encoding="utf-8")
-    new = {str(old): str(index) for index, old in enumerate(old_ids(before, after).tolist())}
     for name in (CONFIG, SPECIAL_TOKENS):
         if (origin / name).exists():
             settings = read_settings(origin / name)
-            if isinstance(decoder := settings.get("added_tokens_decoder"), dict):
-                settings["added_tokens_decoder"] = {new[old]: token for old, token in decoder.items() if old in new}
+            settings.pop("added_tokens_decoder", None)  # has the old ids; tokenizer.json has the new ones
             write_json(folder / name, settings)
     if content["model"]["type"] == "WordPiece":
-        entries = (after.id_to_token(index) for index in range(len(new)))
+        entries = (tokenizer.id_to_token(id) for id in range(tokenizer.get_vocab_size()))
         (folder / "vocab.txt").write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8")
 
 
 def with_trimmed(model: SentenceModel, folder: Path) -> SentenceModel:
     """The model with the trimmed tokenizer in `folder` and the corresponding rows of its word embeddings."""
-    tokenizer = read_tokenizer(folder, vocab_size=None, lower_case=False)
+    tokenizer = read_tokenizer(folder)
     tokenizer.enable_truncation(model.max_length)
-    rows, old = old_ids(model.tokenizer, tokenizer), model.definition.architecture
-    pad_id = rows.tolist().index(old.pad_id) if old.pad_id in rows else 0
-    architecture = dataclasses.replace(old, vocab_size=len(rows), pad_id=pad_id)
-    return model.remade(
-        dataclasses.replace(model.definition, architecture=architecture),
-        model.params | {WORDS: np.ascontiguousarray(model.params[WORDS][rows])},
-        f"{model.source}, vocabulary trimmed to {len(rows):,} tokens",
-        tokenizer=tokenizer,
-        tokenizer_folder=folder,
-    )
+    rows, pad_id = old_ids(model.tokenizer, tokenizer), model.definition.architecture.pad_id
+    trimmed_model = dataclasses.replace(
+        model, tokenizer=tokenizer, tokenizer_folder=folder,
+        params=model.params | {WORDS: np.ascontiguousarray(model.params[WORDS][rows])},
+        source=f"{model.source}, vocabulary trimmed to {len(rows):,} tokens",
+    )  # fmt: skip
+    new_pad_id = rows.tolist().index(pad_id) if pad_id in rows else 0
+    return trimmed_model.with_architecture(vocab_size=len(rows), pad_id=new_pad_id)
 
 
-def needed_rows(model: SentenceModel) -> set[int]:
-    """Ids that stay whatever the text: the padding token's, all below the position offset (RoBERTa's), and those of prompts and named
-    tokens."""
+def needed_ids(model: SentenceModel) -> set[int]:
+    """Ids that stay whatever the text: of padding, of prompts, of named special tokens, and all below RoBERTa's position offset."""
     architecture, tokenizer = model.definition.architecture, model.tokenizer
-    rows = {architecture.pad_id, *range(architecture.position_offset)}
+    ids = {architecture.pad_id, *range(architecture.position_offset)}
     for prompt in model.prompts.values():
-        rows |= set(tokenizer.encode(prompt).ids)
+        ids |= set(tokenizer.encode(prompt).ids)
     named = (tokenizer.token_to_id(token) for token in named_tokens(model.tokenizer_folder))
-    return rows | {id for id in named if id is not None}
+    return ids | {id for id in named if id is not None}
 
 
 def unknown_prefixes(tokenizer: Tokenizer, text: str) -> set[int]:
@@ -175,16 +176,21 @@ def unknown_prefixes(tokenizer: Tokenizer, text: str) -> set[int]:
     They must stay: without them, shorter entries could be taken and the rest of the word become known. Empty for other kinds of
     tokenizers.
     """
-    model, unknown, found = tokenizer.model, unknown_id(tokenizer), set[int]()
+    model, unknown, prefixes = tokenizer.model, unknown_id(tokenizer), set[int]()
     if not isinstance(model, models.WordPiece):
-        return found
+        return prefixes
     normal = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
     words = tokenizer.pre_tokenizer.pre_tokenize_str(normal) if tokenizer.pre_tokenizer else [(normal, (0, 0))]
-    for word in (word for word, _ in words if len(word) <= model.max_input_chars_per_word):
+    for word, _ in words:
+        if len(word) > model.max_input_chars_per_word:  # unknown whatever its entries
+            continue
         # The longest known beginning has the entries that are taken from the whole word.
-        beginnings = ({token.id for token in model.tokenize(word[:end])} for end in range(len(word), 0, -1))
-        found |= next((ids for ids in beginnings if unknown not in ids), set())
-    return found
+        for end in range(len(word), 0, -1):
+            ids = {token.id for token in model.tokenize(word[:end])}
+            if unknown not in ids:
+                prefixes |= ids
+                break
+    return prefixes
 
 
 def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> SentenceModel:
@@ -192,7 +198,7 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
 
     All columns are read, also those that the training does not use: the student may be meant for more languages.
     """
-    columns, needed = columns_of(dict(data.columns) or (TEXT,)), needed_rows(model)
+    columns, needed = columns_of(dict(data.columns) or (TEXT,)), needed_ids(model)
     prompts = sorted({model.role_prompts[role] for role in ("", *used_roles(sentence_roles(data)))})
     inputs = [FORMAT, content_digest(specs), columns, model.tokenizer.to_str(), prompts, sorted(needed)]
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
@@ -205,32 +211,34 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
                 yield from (prompt + cell.strip() for cell in row if cell.strip() for prompt in prompts)
 
     def fill(unfinished: Path) -> None:
-        ids, digest_before = _tokens(model.tokenizer, sentences(), np.arange(len(model.params[WORDS])))
-        result = trimmed(model.tokenizer, needed | ids)
-        if _tokens(result, sentences(), old_ids(model.tokenizer, result))[1] != digest_before:
+        used, digest_before = _tokens(model.tokenizer, sentences(), np.arange(len(model.params[WORDS])))
+        smaller = trimmed(model.tokenizer, needed | used)
+        _, digest_after = _tokens(smaller, sentences(), old_ids(model.tokenizer, smaller))
+        if digest_after != digest_before:
             raise InputError(f"student.trim changes how {model.source} tokenises the text; leave student.trim empty.")
-        write(model.tokenizer, result, model.tokenizer_folder, unfinished)
+        write(smaller, model.tokenizer_folder, unfinished)
 
     if not folder.is_dir():
         make_folder_atomic(folder, fill, what="the trimmed tokenizer")
-    smaller = with_trimmed(model, folder)
+    result = with_trimmed(model, folder)
     log.info(
         "vocabulary trimmed from %s to %s tokens, which saves %s parameters",
-        *(f"{one.definition.architecture.vocab_size:,}" for one in (model, smaller)),
-        f"{model.parameter_count - smaller.parameter_count:,}",
+        f"{len(model.params[WORDS]):,}",
+        f"{len(result.params[WORDS]):,}",
+        f"{model.parameter_count - result.parameter_count:,}",
     )
-    return smaller
+    return result
 
 
 def _tokens(tokenizer: Tokenizer, sentences: Iterator[str], old_ids: Integer[np.ndarray, " v"]) -> tuple[set[int], str]:
-    """Ids that occur in a text or spell its unknown words, and a digest of all ids in order, as numbered in `old_ids`."""
-    whole = Tokenizer.from_str(tokenizer.to_str())
-    whole.no_truncation()
-    unknown, used, digest = unknown_id(whole), set[int](), hashlib.sha256()
+    """Ids that occur in a text or begin its unknown words, and a digest of the text's tokens, as numbered in `old_ids`."""
+    tokenizer = Tokenizer.from_str(tokenizer.to_str())
+    tokenizer.no_truncation()
+    unknown, used, digest = unknown_id(tokenizer), set[int](), hashlib.sha256()
     while chunk := list(islice(sentences, CHUNK_ROWS)):
-        for sentence, encoding in zip(chunk, whole.encode_batch(chunk), strict=True):
+        for sentence, encoding in zip(chunk, tokenizer.encode_batch(chunk), strict=True):
             used.update(encoding.ids)
             digest.update(old_ids[np.array(encoding.ids, np.int64)].tobytes() + b"|")
             if unknown in encoding.ids:
-                used |= unknown_prefixes(whole, sentence)
+                used |= unknown_prefixes(tokenizer, sentence)
     return used, digest.hexdigest()

@@ -5,7 +5,7 @@ from functools import partial
 from typing import cast
 
 import numpy as np
-from jaxtyping import Float, Integer, Real
+from jaxtyping import Bool, Float, Integer, Real
 
 from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer
 
@@ -47,17 +47,18 @@ def cosines(embed: Embed, first: Sequence[str], second: Sequence[str]) -> Float[
 def vectors_of_pairs(
     embed: Embed, first: Sequence[str], second: Sequence[str], *, roles: Sequence[str] = ()
 ) -> tuple[Float[np.ndarray, "rows e"], Integer[np.ndarray, " n"], Integer[np.ndarray, " n"]]:
-    """Unit vectors of the distinct sentences in order of appearance, first sentences first, and the two rows of each pair.
+    """Unit vectors of the distinct sentences, and for each pair the rows of its first and of its second sentence.
 
     `roles` has the roles of all first sentences, followed by the roles of all second sentences. A sentence with two roles is embedded
     once for each.
     """
     texts = list(zip([*first, *second], roles or [""] * (len(first) + len(second)), strict=True))
-    row = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-    read = partial(cast(RoleEmbed, embed), role=[role for _, role in row]) if roles else embed
-    vectors = unit_vectors(read, [sentence for sentence, _ in row])
-    left, right = np.split(np.array([row[text] for text in texts], np.int64), [len(first)])
-    return vectors, left, right
+    row_of_text = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+    if roles:
+        embed = partial(cast(RoleEmbed, embed), role=[role for _, role in row_of_text])
+    vectors = unit_vectors(embed, [sentence for sentence, _ in row_of_text])
+    rows = np.array([row_of_text[text] for text in texts], np.int64)
+    return vectors, rows[: len(first)], rows[len(first) :]
 
 
 def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
@@ -69,10 +70,11 @@ def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[s
     return scores
 
 
-def _refuse(bad: np.ndarray, what: str, sentences: Sequence[str]) -> None:
-    if bad.any():
-        example = sentences[int(np.argmax(bad))][:60]
+def _refuse(is_bad: Bool[np.ndarray, " n"], fault: str, sentences: Sequence[str]) -> None:
+    """Raises `InputError`, with the `fault` in words and the first such sentence, if the vector of any sentence is bad."""
+    if is_bad.any():
+        example = sentences[int(np.argmax(is_bad))][:60]
         raise InputError(
-            f"the model gives {what} for {int(bad.sum())} of {len(sentences)} sentences, the first: {example!r}. "
+            f"the model gives {fault} for {int(is_bad.sum())} of {len(sentences)} sentences, the first: {example!r}. "
             "A static model has no vector for a text of unknown words; otherwise the weights or the pooling are wrong."
         )

@@ -13,12 +13,12 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.core import InputError, unknown_id
+from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition
 from jaxdistill.encoders.families import family, head_names
 from jaxdistill.encoders.hugging_face import read_settings, tensor_names
@@ -34,13 +34,26 @@ SPECIAL_TOKENS = {
     "sep_token": ("[SEP]", "</s>"),
     "mask_token": ("[MASK]", "<mask>"),
 }
+"""Special tokens by role, the usual one first."""
 PROGRAM_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of", "local_files_only")
 """Settings of `tokenizer_config.json` that belong to the program that saved it and must not be exported."""
+CLASS_SETTINGS = (*tokenizers.NORMALIZER_SETTINGS, "do_basic_tokenize", "never_split", "add_prefix_space")
+"""Settings of `tokenizer_config.json` by which tokenizer classes override `tokenizer.json`; the generic class has none."""
+
+
+class Module(NamedTuple):
+    """A module of sentence-transformers."""
+
+    kind: str
+    config: dict[str, Any] = {}
+    tensors: dict[str, np.ndarray] = {}
 
 
 def check_exportable(definition: EncoderDefinition) -> None:
-    """Raises `InputError` if the pooling or the layers of a static encoder do not fold into its table; all else is exportable."""
-    linear = all(isinstance(one, Dense) and not one.bias and one.activation == "identity" for one in definition.dense)
+    """Raises `InputError` if a static encoder's layers do not fold into its table; anything else is exportable."""
+    linear = all(
+        isinstance(layer, Dense) and not layer.bias and layer.activation == "identity" for layer in definition.dense
+    )
     if definition.architecture.is_static and not (definition.pooling == static.POOLING and linear):
         raise InputError(
             "a static encoder is exported as one table, which holds no pooling but mean, no norm, bias or activation; set student.head to "
@@ -51,14 +64,19 @@ def check_exportable(definition: EncoderDefinition) -> None:
 def exported(
     definition: EncoderDefinition, params: dict[str, np.ndarray]
 ) -> tuple[EncoderDefinition, dict[str, np.ndarray]]:
-    """An equivalent definition that the format can express: BERT's pooler becomes a dense layer with tanh on the first token."""
-    if definition.pooling.tokens != "pooler":
+    """An equivalent encoder that sentence-transformers can express.
+
+    A static encoder's dense layers are folded into its table. BERT's pooler becomes a dense layer with tanh on the first token.
+    """
+    if definition.architecture.is_static:
+        return static.folded(definition, params)
+    if definition.pooling.tokens != "pooler" or definition.reads_pairs:
         return definition, params
     width = definition.architecture.hidden_size
-    moved = {f"dense/0/{part}": params[f"transformer/pooler/{part}"] for part in ("kernel", "bias")}
-    for index, part in enumerate(definition.dense):
-        paths = zip(modules.sentence_tensors(index, part), modules.sentence_tensors(index + 1, part), strict=True)
-        moved |= {after: params[before] for before, after in paths}
+    moved = {f"dense/0/{leaf}": params[f"transformer/pooler/{leaf}"] for leaf in ("kernel", "bias")}
+    for index, layer in enumerate(definition.dense):
+        before, after = (modules.sentence_tensors(number, layer) for number in (index, index + 1))
+        moved |= {new: params[old] for old, new in zip(before, after, strict=True)}
     dense = (Dense(in_features=width, out_features=width), *definition.dense)
     pooling = dataclasses.replace(definition.pooling, tokens="cls")
     return dataclasses.replace(definition, pooling=pooling, dense=dense), params | moved
@@ -67,24 +85,19 @@ def exported(
 def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form: bool = False) -> None:
     """Writes the model, and `card` as its `README.md`; raises `InputError` if the format cannot express the model.
 
-    `keeps_form`: write the model's parameters unchanged. Otherwise, a static encoder's dense layers are folded into its table, and
-    BERT's pooler becomes a dense layer.
+    `keeps_form`: write the model's own parameters instead of the equivalent ones of `exported`.
     """
     folder, definition, params = Path(folder), model.definition, model.params
     check_exportable(definition)
     folder.mkdir(parents=True, exist_ok=True)
+    if not keeps_form:
+        definition, params = exported(definition, params)
     truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
     if definition.architecture.is_static:
-        if not keeps_form:
-            params = {static.TABLE: static.folded(definition, params)}
-            architecture = dataclasses.replace(definition.architecture, hidden_size=definition.embedding_width)
-            definition = dataclasses.replace(definition, architecture=architecture, dense=())
         _write_table(model, definition, params[static.TABLE], folder)
         # Packages that read a table take its maximum length only from tokenizer.json.
         truncation = None if model.max_length >= static.MAX_LENGTH else truncation
     else:
-        if not (keeps_form or definition.reads_pairs):
-            definition, params = exported(definition, params)
         _write_transformer(model, definition, params, folder)
         _write_tokenizer_files(model, folder)
     if not definition.reads_pairs:
@@ -114,18 +127,20 @@ def _write_transformer(
     if definition.reads_pairs:
         names = {path: f"{module.PREFIXES[0]}{name}" for path, name in tensor_names(module.NAMES, params).items()}
         names |= head_names(architecture)
-        kinds = [name.removesuffix("Model") + modules.CLASSIFIER for name in config["architectures"]]
-        sigmoid = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
-        config |= {"architectures": kinds, "sentence_transformers": sigmoid}
-        config |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+        config |= {
+            "architectures": [name.removesuffix("Model") + modules.CLASSIFIER for name in config["architectures"]],
+            "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"},
+            "id2label": {"0": "LABEL_0"},
+            "label2id": {"LABEL_0": 0},
+        }
     else:
         # NOTE: if the family has a pooler and this model has none, zeros are written: otherwise AutoModel would report missing
         # weights and initialise random ones.
         zeros = {"transformer/pooler/kernel": np.zeros((width, width)), "transformer/pooler/bias": np.zeros(width)}
         params = {**zeros, **model.unread_pooler, **params}
         names = tensor_names(module.NAMES, params)
-        # Makes the Transformer module output all layers, which the mean over layers needs.
-        config |= {"output_hidden_states": True} if definition.pooling.averages_layers else {}
+        if definition.pooling.averages_layers:  # the mean over layers needs the outputs of all
+            config["output_hidden_states"] = True
         # Lower-casing that the original's sentence_bert_config.json asked for is now part of tokenizer.json.
         write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
     write_safetensors(tensors_from_params(params, names), folder / "model.safetensors")
@@ -137,97 +152,113 @@ def _write_table(
 ) -> None:
     """Writes a table that sentence-transformers reads: in model2vec's format, unless the mean includes unknown tokens.
 
-    In model2vec's format, tokens that share a row name it by `mapping`, if that makes the file smaller.
+    In model2vec's format, the tensor `mapping` lets tokens share rows, if that makes the file smaller.
     """
-    unknown = unknown_id(model.tokenizer)
-    of_model2vec = definition.architecture.dropped_id == (-1 if unknown is None else unknown)
-    tensors = {"embeddings" if of_model2vec else "embedding.weight": table}
+    if definition.architecture.dropped_id != static.dropped_id(model.tokenizer):
+        write_safetensors({"embedding.weight": table}, folder / "model.safetensors")
+        return
+    tensors = {"embeddings": table}
     # Counted by the first dimension before: sorting whole rows takes seconds for a large vocabulary, and few tables share rows.
-    if of_model2vec and 2 * len(np.unique(table[:, 0])) <= len(table):
-        rows, mapping = np.unique(table, axis=0, return_inverse=True)
+    if 2 * len(np.unique(table[:, 0])) <= len(table):
+        rows, row_of_token = np.unique(table, axis=0, return_inverse=True)
         if 2 * len(rows) <= len(table):
-            tensors = {"embeddings": rows, "mapping": mapping.reshape(-1).astype(np.int32)}
+            tensors = {"embeddings": rows, "mapping": row_of_token.reshape(-1).astype(np.int32)}
     write_safetensors(tensors, folder / "model.safetensors")
-    if of_model2vec:
-        config = {
-            "model_type": static.MODEL2VEC,
-            "architectures": ["StaticModel"],
-            "hidden_dim": definition.embedding_width,
-            "normalize": definition.normalize,
-            "max_length": model.max_length if model.max_length < static.MAX_LENGTH else None,
-            "embedding_dtype": "float32",
-        }
-        write_json(folder / "config.json", config)
-
-
-Part = tuple[str, dict[str, Any], dict[str, np.ndarray]]
-"""Kind, config.json and tensors of a module."""
+    config = {
+        "model_type": static.MODEL2VEC,
+        "architectures": ["StaticModel"],
+        "hidden_dim": definition.embedding_width,
+        "normalize": definition.normalize,
+        "max_length": model.max_length if model.max_length < static.MAX_LENGTH else None,
+        "embedding_dtype": "float32",
+    }
+    write_json(folder / "config.json", config)
 
 
 def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarray], folder: Path) -> None:
     """Writes `modules.json` and every module but the first, which is in the root, into its own folder."""
+    dense = [_dense_module(definition, index, params) for index in range(len(definition.dense))]
+    if definition.architecture.is_static:
+        chain = [Module(modules.STATIC), *dense]
+    elif definition.dense_on_tokens:
+        *first, pooling = _transformer_and_pooling(definition)
+        chain = [*first, *dense, pooling]
+    else:
+        chain = [*_transformer_and_pooling(definition), *dense]
+    if definition.normalize:
+        chain.append(Module("Normalize"))
+    entries = []
+    for index, module in enumerate(chain):
+        package = "jaxdistill" if module.kind == modules.LAYER_POOLING else "sentence_transformers.models"
+        path = f"{index}_{module.kind}" if index else ""
+        entries.append({"idx": index, "name": str(index), "path": path, "type": f"{package}.{module.kind}"})
+        if index:
+            write_json(folder / path / "config.json", module.config)
+        if module.tensors:
+            write_safetensors(module.tensors, folder / path / "model.safetensors")
+    write_json(folder / "modules.json", entries)
+
+
+def _transformer_and_pooling(definition: EncoderDefinition) -> list[Module]:
+    """The transformer, whose files are in the root, and the modules that pool its output."""
     pooling, width, layers = definition.pooling, definition.architecture.hidden_size, definition.architecture.layers
-    is_static = definition.architecture.is_static
-    is_standard = pooling.in_sentence_transformers and pooling.tokens != "pooler"
-    on_tokens = is_standard and definition.dense_on_tokens and not is_static
-    parts: list[Part] = [(modules.STATIC if is_static else "Transformer", {}, {})]
-    dense: list[Part] = []
+    chain = [Module("Transformer")]
+    if not pooling.in_sentence_transformers or pooling.tokens == "pooler":
+        return [*chain, Module(modules.LAYER_POOLING, {"pooling": str(pooling)})]
     if pooling.averages_layers:
         chosen = pooling.indices(layers)
         config = {"word_embedding_dimension": width, "layer_start": chosen[0], "num_hidden_layers": layers}
         weights = np.isin(np.arange(chosen[0], layers + 1), chosen).astype(np.float32)
-        parts.append(("WeightedLayerPooling", config, {"layer_weights": weights}))
-    if is_standard and not is_static:
-        modes = modules.OLD_POOLING_FLAGS.items()
-        flags = {flag: modules.POOLING_MODES[mode] == pooling.tokens for flag, mode in modes}
-        pooled = definition.embedding_width if on_tokens else width
-        parts.append(("Pooling", {"word_embedding_dimension": pooled, **flags, "include_prompt": True}, {}))
-    elif not is_static:
-        parts.append((modules.LAYER_POOLING, {"pooling": str(pooling)}, {}))
-    activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
-    for index, part in enumerate(definition.dense):
-        kind, config = "LayerNorm", {"dimension": part.in_features}
-        if isinstance(part, Dense):
-            kind, config = "Dense", {name: getattr(part, name) for name in ("in_features", "out_features", "bias")}
-            config |= {"activation_function": activations[part.activation]}
-        config |= {"module_input_name": modules.TOKENS} if on_tokens else {}
-        dense.append((kind, config, tensors_from_params(params, modules.sentence_tensors(index, part))))
-    pooled_at = len(parts) - 1 if on_tokens else len(parts)  # layers on tokens come before the pooling
-    parts[pooled_at:pooled_at] = dense
-    parts += [("Normalize", {}, {})] if definition.normalize else []
-    entries = []
-    for index, (kind, config, tensors) in enumerate(parts):
-        package = "jaxdistill" if kind == modules.LAYER_POOLING else "sentence_transformers.models"
-        path = f"{index}_{kind}" if index else ""
-        entries.append({"idx": index, "name": str(index), "path": path, "type": f"{package}.{kind}"})
-        if index:
-            write_json(folder / path / "config.json", config)
-        if tensors:
-            write_safetensors(tensors, folder / path / "model.safetensors")
-    write_json(folder / "modules.json", entries)
+        chain.append(Module("WeightedLayerPooling", config, {"layer_weights": weights}))
+    flags = {flag: modules.POOLING_MODES[mode] == pooling.tokens for flag, mode in modules.OLD_POOLING_FLAGS.items()}
+    pooled_width = definition.embedding_width if definition.dense_on_tokens else width
+    config = {"word_embedding_dimension": pooled_width, **flags, "include_prompt": True}
+    return [*chain, Module("Pooling", config)]
+
+
+def _dense_module(definition: EncoderDefinition, index: int, params: Mapping[str, np.ndarray]) -> Module:
+    """A dense layer or a norm."""
+    layer = definition.dense[index]
+    if isinstance(layer, Dense):
+        activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
+        config = {name: getattr(layer, name) for name in ("in_features", "out_features", "bias")}
+        config["activation_function"] = activations[layer.activation]
+    else:
+        config = {"dimension": layer.in_features}
+    if definition.dense_on_tokens and not definition.architecture.is_static:
+        config["module_input_name"] = modules.TOKENS
+    tensors = tensors_from_params(params, modules.sentence_tensors(index, layer))
+    return Module("Dense" if isinstance(layer, Dense) else "LayerNorm", config, tensors)
 
 
 def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
-    """Writes the tokenizer's files besides `tokenizer.json`, for transformers."""
-    origin, tokenizer = model.tokenizer_folder, model.tokenizer
+    """Writes the tokenizer's files besides `tokenizer.json`, for transformers and for programs that read only these.
+
+    The class that they name is the origin's if it splits text as the tokenizer does, or else the generic one.
+    """
+    origin = model.tokenizer_folder
     for name in tokenizers.TOKENIZER_FILES:
         if (origin / name).exists() and origin.resolve() != folder.resolve():
             shutil.copyfile(origin / name, folder / name)
     config: dict[str, Any] = {
-        role: text
-        for role, texts in SPECIAL_TOKENS.items()
-        for text in texts[::-1]  # reversed: the first one that exists wins
-        if tokenizer.token_to_id(text) is not None
+        role: token
+        for role, tokens in SPECIAL_TOKENS.items()
+        for token in reversed(tokens)  # of two that exist, the first one stays
+        if model.tokenizer.token_to_id(token) is not None
     }
-    config |= read_settings(origin / tokenizers.CONFIG) if (origin / tokenizers.CONFIG).exists() else {}
-    config = {key: value for key, value in tokenizers.without_paths(config).items() if key not in PROGRAM_SETTINGS}
-    typed = model.definition.architecture.token_types > 1
-    if normalizer := tokenizers.wordpiece_settings(tokenizer, config.get("tokenizer_class")):
-        config |= normalizer
-        typed = typed and model.definition.reads_pairs
+    if (origin / tokenizers.CONFIG).exists():
+        config |= tokenizers.without_paths(read_settings(origin / tokenizers.CONFIG))
+    config = {key: value for key, value in config.items() if key not in PROGRAM_SETTINGS}
+    has_types = model.definition.architecture.token_types > 1
+    class_name = str(config.get("tokenizer_class")).removesuffix("Fast")
+    settings = tokenizers.wordpiece_settings(model.tokenizer)
+    if settings and class_name in tokenizers.WORDPIECE_CLASSES:
+        config |= settings
+        reads_types = has_types and model.definition.reads_pairs
     else:
-        config = {key: value for key, value in config.items() if key not in tokenizers.UNREAD_SETTINGS}
-        config |= {"tokenizer_class": tokenizers.GENERIC, "model_input_names": ["input_ids", "attention_mask"]}
-    if typed:  # the generic class passes token types to the model only if they are named
-        config |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+        config = {key: value for key, value in config.items() if key not in CLASS_SETTINGS}
+        config |= {"tokenizer_class": tokenizers.GENERIC_CLASS, "model_input_names": ["input_ids", "attention_mask"]}
+        reads_types = has_types
+    if reads_types:  # named, because the generic class passes no others to the model
+        config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     write_json(folder / tokenizers.CONFIG, config | {"model_max_length": model.max_length})

@@ -24,14 +24,16 @@ from jaxdistill.encoders.families import cross_definition, family, head_names
 from jaxdistill.encoders.hugging_face import QUANTISED, read_settings, refuse_others, tensor_names
 from jaxdistill.encoders.sentence import param_shapes, with_stacks
 from jaxdistill.models.checkpoints import static
-from jaxdistill.models.checkpoints.modules import read_modules, sentence_tensors
+from jaxdistill.models.checkpoints.modules import Modules, read_modules, sentence_tensors
 from jaxdistill.models.checkpoints.tokenizer import gives_types, length_limit, read_tokenizer
-from jaxdistill.models.checkpoints.weights import as_torch_lays_it, params_from_tensors, read_checkpoint
+from jaxdistill.models.checkpoints.weights import in_torch_layout, params_from_tensors, read_checkpoint
 
 logger = logging.getLogger(__name__)
 
-HUB_FILES = ["README.md", "*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin"]
-HUB_FILES += ["*/config.json", "*/model.safetensors", "*/pytorch_model.bin", "*/tokenizer.json"]
+HUB_FILES = [
+    "README.md", "*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin",
+    "*/config.json", "*/model.safetensors", "*/pytorch_model.bin", "*/tokenizer.json",
+]  # fmt: skip
 """The model card, configuration, tokenizer and weights, also of a sentence-transformers model's modules; no code."""
 HUB_IGNORED = ["onnx/*", "openvino/*", "tf_model*", "flax_model*", "rust_model*"]
 POOLER = "transformer/pooler/"
@@ -41,8 +43,10 @@ NO_PROMPT = "none"
 
 
 def locate(spec: str) -> Path:
-    """The folder with the files of the model `spec`: a folder, `package:NAME/PATH` inside an installed package, an address in a
-    bucket, or a hub name; what is remote is downloaded."""
+    """The folder with the files of a model; a remote model is downloaded.
+
+    `spec` is a folder, `package:NAME/PATH` inside an installed package, an address in a bucket, or a hub name.
+    """
     if is_remote(spec):
         return buckets.fetched_folder(spec, HUB_FILES)
     folder = in_package(spec) if spec.startswith("package:") else Path(os.path.expanduser(spec))
@@ -65,8 +69,11 @@ def locate(spec: str) -> Path:
 
 
 def read_card(folder: Path, source: str) -> dict[str, tuple[str, ...]]:
-    """`base_models` and `languages` of the checkpoint `source` in `folder`, from its card. `base_model` is read only from an export of
-    this project; any other checkpoint counts as its own base model. A card that cannot be read counts as empty."""
+    """The fields `base_models` and `languages` of a `SentenceModel`, from the card of the checkpoint `source` in `folder`.
+
+    `base_model` is read only from an export of this project; any other checkpoint counts as its own base model. A card that cannot be
+    read counts as empty.
+    """
     from huggingface_hub import ModelCard
 
     try:
@@ -75,21 +82,21 @@ def read_card(folder: Path, source: str) -> dict[str, tuple[str, ...]]:
         data = {}
 
     def texts(key: str) -> tuple[str, ...]:
-        values = data.get(key)
-        return tuple(one for one in (values if isinstance(values, list) else [values]) if isinstance(one, str))
+        value = data.get(key)
+        return tuple(text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str))
 
-    base = texts("base_model") if (folder / MARK).is_file() else ()
-    return {"base_models": base or (public_name(source),), "languages": texts("language")}
+    base_models = texts("base_model") if (folder / MARK).is_file() else ()
+    return {"base_models": base_models or (public_name(source),), "languages": texts("language")}
 
 
-def check_size(option: str, size: int, most: int, what: str, *, least: int = 1) -> None:
-    """Raises `InputError` if `size`, the value of `option`, is not from `least` to `most`; `what` describes the limit."""
+def check_size(option: str, size: int, most: int, limit: str, *, least: int = 1) -> None:
+    """Raises `InputError` if `size`, the value of `option`, is not from `least` to `most`; `limit` says in words what `most` is."""
     if not least <= size <= most:
-        raise InputError(f"{option}={size} must be from {least} to {most}, {what}.")
+        raise InputError(f"{option}={size} must be from {least} to {most}, {limit}.")
 
 
 def prompt_text(prompts: Mapping[str, str], prompt: str) -> str:
-    """The prompt of this name; empty for `none`; otherwise the text itself.
+    """The text of a prompt that is given as one of the names in `prompts`, as `none` (an empty text), or as the text itself.
 
     A backslash followed by n becomes a line break, which is hard to type in a shell (`Instruct: ...\\nQuery: `).
     """
@@ -115,6 +122,7 @@ class SentenceModel:
     max_length: int
     """Maximum tokens per sentence, special tokens included; longer ones are truncated."""
     prompts: dict[str, str]
+    """Maps names to texts."""
     default_prompt: str | None
     """Name of the prompt prepended to every sentence; None: no prompt."""
     source: str
@@ -137,8 +145,10 @@ class SentenceModel:
     @property
     def role_prompts(self) -> dict[str, str]:
         """Maps each role to its prompt; the empty key is for sentences without a role."""
-        found = {role: [name for name in names if name in self.prompts] for role, names in ROLES.items()}
-        return {"": self.prompt} | {role: self.prompts[names[0]] if names else "" for role, names in found.items()}
+        prompts = {"": self.prompt}
+        for role, names in ROLES.items():
+            prompts[role] = next((self.prompts[name] for name in names if name in self.prompts), "")
+        return prompts
 
     @property
     def parameter_count(self) -> int:
@@ -150,13 +160,16 @@ class SentenceModel:
     def encodings(
         self, texts: Sequence[str] | Sequence[tuple[str, str]], *, offsets: bool = False
     ) -> list[tokenizers.Encoding]:
-        """Tokenises sentences or pairs, faster without `offsets`; raises `InputError` if the tokenizer fails or panics."""
+        """Tokenises sentences or pairs; raises `InputError` if the tokenizer fails or panics.
+
+        Without `offsets`, which is faster, the encodings have none.
+        """
         with while_reading(f"the text with the tokenizer of {self.source}"):
             encode = self.tokenizer.encode_batch if offsets else self.tokenizer.encode_batch_fast
             return encode(list(texts))
 
     def digest(self) -> str:
-        """SHA-256 of everything that determines its vectors or scores but the precision."""
+        """SHA-256 of everything that determines the vectors or scores, except the precision."""
         sha = hashlib.sha256(identity(self.definition).encode())
         for path in sorted(self.params):
             array = np.ascontiguousarray(self.params[path], np.float32)
@@ -177,18 +190,20 @@ class SentenceModel:
         return dataclasses.replace(self, prompts=prompts, default_prompt="prompt")
 
     def with_role_prompts(self, prompts: Mapping[str, str]) -> "SentenceModel":
-        """The same model with prompts for some roles: each the name of one of its prompts, a text, `none`, or an empty string for
-        the model's prompt for that role."""
-        before = self.role_prompts
-        texts = {role: prompt_text(self.prompts, text) if text else before[role] for role, text in prompts.items()}
+        """The same model with other prompts for some roles.
+
+        `prompts` maps each of these roles to one of the model's prompt names, a text or `none`; an empty string keeps its prompt.
+        """
+        current = self.role_prompts
+        texts = {
+            role: prompt_text(self.prompts, prompt) if prompt else current[role] for role, prompt in prompts.items()
+        }
         return dataclasses.replace(self, prompts=self.prompts | texts)
 
-    def remade(
-        self, definition: EncoderDefinition, params: Mapping[str, Any], source: str = "", **changes: Any
-    ) -> "SentenceModel":
-        """The same model with other layers and weights; `source` says what it was made from, if that has changed."""
-        source = source or self.source
-        return dataclasses.replace(self, definition=definition, params=dict(params), source=source, **changes)
+    def with_architecture(self, **changes: Any) -> "SentenceModel":
+        """The same model with other values of some fields of its `Architecture`."""
+        architecture = dataclasses.replace(self.definition.architecture, **changes)
+        return dataclasses.replace(self, definition=dataclasses.replace(self.definition, architecture=architecture))
 
     def without_prompts(self) -> "SentenceModel":
         """The same model without prompts, its checkpoint's default included."""
@@ -199,7 +214,7 @@ class SentenceModel:
         return dataclasses.replace(self, definition=dataclasses.replace(self.definition, normalize=False))
 
     def frozen_params(self, mesh: Mesh) -> FrozenParams:
-        """Its parameters for `place_frozen`: except on CPUs, layers that repeat are stacked."""
+        """Its parameters for `place_frozen`; except on CPUs, those of layers that are built alike are joined in lists."""
         return with_stacks(self.definition.architecture, mesh, self.params, list)
 
     def with_length(self, length: int) -> "SentenceModel":
@@ -243,20 +258,14 @@ def load_model(
     folder = locate(str(spec))
     with while_reading(folder):
         modules = read_modules(folder)
-        root, labels, chosen = modules.transformer, modules.labels, modules.pooling
-        if pooling:
-            stated, chosen = f"head of {labels} label(s)" if labels else chosen, Pooling.parse(pooling)
-            if stated not in (None, chosen):
-                logger.warning("%s: %s=%s instead of the checkpoint's own %s", folder, option, pooling, stated)
-        elif labels > 1:
-            raise InputError(
-                f"{folder} is a classifier with {labels} labels; a cross-encoder has one. Name a pooling for its body alone."
-            )
-        table = None
-        if modules.static:
+        root = modules.transformer
+        chosen = _chosen_pooling(folder, modules, pooling, option)
+        if modules.is_static:
             architecture, table, tokenizer, limit = static.read(root)
+            params = {static.TABLE: table}
         else:
-            architecture, limit = read_architecture(root), modules.max_length or length_limit(root)
+            architecture, params = read_architecture(root), {}
+            limit = modules.max_length or length_limit(root)
             # Without a table of positions, a text may be longer than config.json says.
             if modules.max_length > architecture.longest and not architecture.position_table:
                 if architecture.family == "nomic_bert":
@@ -266,10 +275,6 @@ def load_model(
                 else:
                     architecture = dataclasses.replace(architecture, max_positions=modules.max_length)
             tokenizer = read_tokenizer(root, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
-        if chosen is None and not labels:
-            raise InputError(
-                f"{folder} does not say how to pool token vectors; set student.pooling, teacher.pooling or --pooling: {POOLING_HELP}."
-            )
         if chosen is None:
             definition = cross_definition(architecture)
         else:
@@ -280,13 +285,12 @@ def load_model(
                 normalize=modules.normalize,
                 similarity=modules.similarity,
             )
-        if table is None:
+        unread_pooler = {}
+        if not modules.is_static:
             params, unread_pooler = _transformer_params(definition, root, frozen=frozen)
-        else:
-            params, unread_pooler = {static.TABLE: table}, {}
-        for index, (layer, inner) in enumerate(modules.dense):
-            names = sentence_tensors(index, layer)
-            params |= params_from_tensors(read_checkpoint(inner), names, param_shapes(definition), source=str(inner))
+        for index, (layer, layer_folder) in enumerate(modules.dense):
+            tensors, names = read_checkpoint(layer_folder), sentence_tensors(index, layer)
+            params |= params_from_tensors(tensors, names, param_shapes(definition), source=str(layer_folder))
     longest = architecture.longest
     if max_length:
         check_size("max_length", max_length, longest, "the tokens that this encoder reads", least=SHORTEST)
@@ -310,6 +314,26 @@ def load_model(
     return model.with_prompt(prompt) if prompt else model
 
 
+def _chosen_pooling(folder: Path, modules: Modules, pooling: str, option: str) -> Pooling | None:
+    """The pooling that `option` asks for, or else the checkpoint's own; None for a cross-encoder. Raises `InputError` without one."""
+    labels = modules.labels
+    if pooling:
+        chosen = Pooling.parse(pooling)
+        own = f"head of {labels} label(s)" if labels else modules.pooling
+        if own not in (None, chosen):
+            logger.warning("%s: %s=%s instead of the checkpoint's own %s", folder, option, pooling, own)
+        return chosen
+    if labels > 1:
+        raise InputError(
+            f"{folder} is a classifier with {labels} labels; a cross-encoder has one. Name a pooling for its body alone."
+        )
+    if modules.pooling is None and not labels:
+        raise InputError(
+            f"{folder} does not say how to pool token vectors; set student.pooling, teacher.pooling or --pooling: {POOLING_HELP}."
+        )
+    return modules.pooling
+
+
 def read_architecture(folder: Path) -> Architecture:
     """The architecture that the `config.json` in `folder` describes."""
     config = read_settings(folder / "config.json")
@@ -321,8 +345,7 @@ def read_architecture(folder: Path) -> Architecture:
 def _transformer_params(
     definition: EncoderDefinition, folder: Path, *, frozen: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Reads two sets of parameters: those of the model with its cross-encoder's head, and those of a pooler that the model does not
-    use."""
+    """Reads the parameters of a transformer and of its head for pairs, if it has one; and those of a pooler that it does not use."""
     tensors, shapes, source = read_checkpoint(folder), param_shapes(definition), str(folder)
     module, width = family(definition.architecture.family), definition.architecture.hidden_size
     names = tensor_names(module.NAMES, shapes)
@@ -332,9 +355,9 @@ def _transformer_params(
             f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks; choose another such as cls."
         )
     if definition.reads_pairs:
-        head = head_names(definition.architecture)
-        of_head = {name: tensor for name, tensor in tensors.items() if name in head.values()}
-        params |= params_from_tensors(of_head, head, shapes, source=source)
+        names = head_names(definition.architecture)
+        head = {name: tensor for name, tensor in tensors.items() if name in names.values()}
+        params |= params_from_tensors(head, names, shapes, source=source)
         if len(params.get(TOKEN_TYPES, ())) > 1 and not gives_types(folder):
             logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json says", folder)
             params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
@@ -342,8 +365,9 @@ def _transformer_params(
         return params, {}
     pooler = {}
     for name, tensor in tensors.items():
-        for ours, suffix, shape in (("kernel", "weight", (width, width)), ("bias", "bias", (width,))):
+        for path, suffix, shape in ((POOLER + "kernel", "weight", (width, width)), (POOLER + "bias", "bias", (width,))):
             if name.endswith(f"pooler.dense.{suffix}") and tensor.shape == shape:  # under any prefix
-                pooler[POOLER + ours] = as_torch_lays_it(POOLER + ours, tensor.astype(np.float32))
+                pooler[path] = in_torch_layout(path, tensor.astype(np.float32))
     # Exports write a kernel of zeros for a missing pooler, see `_write_transformer`.
-    return params, pooler if len(pooler) == 2 and np.any(pooler[POOLER + "kernel"]) else {}
+    is_trained = len(pooler) == 2 and np.any(pooler[POOLER + "kernel"])
+    return params, pooler if is_trained else {}

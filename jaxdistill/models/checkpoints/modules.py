@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,10 @@ TOKENS = "token_embeddings"
 """sentence-transformers' name for the vectors that pooling reads."""
 LAYER_POOLING = "LayerPooling"
 """This project's module for poolings that sentence-transformers lacks, and refuses."""
-POOLED = rf"{STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling| {LAYER_POOLING})"
-ORDER = re.compile(rf"(Transformer|({POOLED})( Dense| LayerNorm)*)( Normalize)?")
-"""Supported orders of modules. A linear layer on tokens commutes with a pooling that is a mean, and may come before it."""
+TO_SENTENCES = rf"{STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling| {LAYER_POOLING})"
+ORDER = re.compile(rf"(Transformer|({TO_SENTENCES})( Dense| LayerNorm)*)( Normalize)?")
+"""Supported orders of modules: a transformer alone, or modules that give one vector per sentence, and layers on these vectors. A
+linear layer on tokens commutes with a pooling that is a mean, and may come before it."""
 OLD_POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -48,8 +49,9 @@ HARMLESS_SETTINGS = (
     "add_pooling_layer", "device_map", "low_cpu_mem_usage", "use_safetensors",
 )  # fmt: skip
 """Entries of `TEXT_SETTINGS` that change no vector."""
-GENERAL = {"model_type": ("SentenceTransformer", "CrossEncoder"), "similarity_fn_name": ("cosine", "dot")}
-GENERAL |= {"truncate_dim": ()}
+GENERAL_SETTINGS = {
+    "model_type": ("SentenceTransformer", "CrossEncoder"), "similarity_fn_name": ("cosine", "dot"), "truncate_dim": (),
+}  # fmt: skip
 """Implemented values of `config_sentence_transformers.json`; `teacher.dims` truncates a teacher's vectors."""
 DENSE_ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
@@ -63,21 +65,22 @@ DENSE_ACTIVATIONS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Modules:
-    """Parsed content of a model folder."""
+    """The modules of a model folder, and its settings."""
 
     transformer: Path
     """Folder of `config.json`, weights and tokenizer."""
-    static: bool = False
+    is_static: bool
     """Whether `transformer` holds a table of token vectors instead, see `static`."""
-    pooling: Pooling | None = None
-    dense: tuple[tuple[Dense | SentenceNorm, Path], ...] = ()
+    pooling: Pooling | None
+    """None if no module pools."""
+    dense: Sequence[tuple[Dense | SentenceNorm, Path]]
     """Layers on the pooled sentence, each with its folder."""
-    normalize: bool = False
-    max_length: int = 0
+    normalize: bool
+    max_length: int
     """Maximum tokens per sentence; 0: not stated."""
-    lower_case: bool = False
+    lower_case: bool
     """Whether text is lower-cased before the tokenizer sees it."""
-    similarity: str = "cosine"
+    similarity: str
     prompts: dict[str, str]
     default_prompt: str | None
 
@@ -93,37 +96,33 @@ class Modules:
 def read_modules(folder: Path) -> Modules:
     """Reads `modules.json` and the modules that it names; a folder without it is a plain transformer, or model2vec's table.
 
-    Raises `InputError` for what is not implemented, and for paths outside `folder`.
+    Raises `InputError` for modules and settings that are not implemented, and for paths outside `folder`.
     """
     entries = _entries(folder)
     kinds, root = [kind for kind, _ in entries], entries[0][1]
     file = folder / "config_sentence_transformers.json"
     general = read_settings(file) if file.exists() else {}
-    refuse_others(general, GENERAL, file=file)
+    refuse_others(general, GENERAL_SETTINGS, file=file)
     is_static, is_cross = kinds[0] == STATIC, general.get("model_type") == "CrossEncoder"
-    pooling, dense = static.POOLING if is_static else _pooling(dict(entries)), []
+    pooling = static.POOLING if is_static else _pooling(dict(entries))
+    is_mean = pooling is not None and pooling.tokens in MEANS
+    dense = []
     for index, (kind, path) in enumerate(entries):
         file = path / "config.json"
         if kind not in ("Dense", "LayerNorm", "Normalize") or (kind == "Normalize" and not file.exists()):
             continue
-        config, on_tokens = read_settings(file), "Pooling" in kinds[index:]  # a layer before the pooling reads tokens
-        names = [TOKENS if on_tokens else "sentence_embedding"]
+        config, reads_tokens = read_settings(file), "Pooling" in kinds[index:]
+        names = [TOKENS if reads_tokens else "sentence_embedding"]
         refuse_others(config, {"module_input_name": names, "module_output_name": names}, file=file)
+        commutes = False
         if kind == "LayerNorm":
             dense.append((SentenceNorm(width=config["dimension"]), path))
         elif kind == "Dense":
-            refuse_others(config, {"use_residual": (False,), "activation_function": [*DENSE_ACTIVATIONS]}, file=file)
-            layer = Dense(
-                in_features=config["in_features"],
-                out_features=config["out_features"],
-                bias=config.get("bias", True),
-                activation=DENSE_ACTIVATIONS[config.get("activation_function", "torch.nn.modules.activation.Tanh")],
-            )
+            layer = _dense(config, file)
             dense.append((layer, path))
-            is_mean = pooling is not None and pooling.tokens in MEANS and config.get("module_input_name") == TOKENS
-            on_tokens = on_tokens and not (layer.activation == "identity" and is_mean)
-        if on_tokens:  # no supported order has it
-            kinds[index] = f"{kind} on tokens"
+            commutes = is_mean and layer.activation == "identity" and config.get("module_input_name") == TOKENS
+        if reads_tokens and not commutes:
+            kinds[index] = f"{kind} on tokens"  # in no supported order
     if not ORDER.fullmatch(" ".join(kinds)) or (is_cross and len(kinds) > 1):
         raise InputError(
             f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer or StaticEmbedding, perhaps WeightedLayerPooling, "
@@ -133,9 +132,9 @@ def read_modules(folder: Path) -> Modules:
     options = _text_options(root, scores=is_cross)
     return Modules(
         transformer=root,
-        static=is_static,
+        is_static=is_static,
         pooling=pooling,
-        dense=tuple(dense),
+        dense=dense,
         normalize="Normalize" in kinds,
         max_length=options.get("max_seq_length") or 0,
         lower_case=bool(options.get("do_lower_case")),
@@ -148,19 +147,30 @@ def read_modules(folder: Path) -> Modules:
 def _entries(folder: Path) -> list[tuple[str, Path]]:
     """Kind and folder of each module, in the file's order; sentence-transformers reads no `idx`."""
     path = folder / "modules.json"
-    if not path.exists() and static.is_model2vec(folder):
-        normalize = bool(read_settings(folder / "config.json").get("normalize"))
-        return [(STATIC, folder), ("Normalize", folder)] if normalize else [(STATIC, folder)]
     if not path.exists():
-        return [("Transformer", folder)]
+        if not static.is_model2vec(folder):
+            return [("Transformer", folder)]
+        normalize = [("Normalize", folder)] if read_settings(folder / "config.json").get("normalize") else []
+        return [(STATIC, folder), *normalize]
     entries = []
     for entry in read_json(path):
         kind = entry["type"]
-        if kind.partition(".")[0] in ("sentence_transformers", "jaxdistill"):  # other packages' may compute anything
+        if kind.partition(".")[0] in ("sentence_transformers", "jaxdistill"):  # another package's may compute anything
             kind = kind.rpartition(".")[2]
         if kind != "Dropout":  # has an effect in training only
             entries.append((kind, inside(folder, folder / entry.get("path", ""))))
     return entries
+
+
+def _dense(config: Mapping[str, Any], file: Path) -> Dense:
+    """The dense layer that the `config.json` of a module describes."""
+    refuse_others(config, {"use_residual": (False,), "activation_function": [*DENSE_ACTIVATIONS]}, file=file)
+    return Dense(
+        in_features=config["in_features"],
+        out_features=config["out_features"],
+        bias=config.get("bias", True),
+        activation=DENSE_ACTIVATIONS[config.get("activation_function", "torch.nn.modules.activation.Tanh")],
+    )
 
 
 def _text_options(folder: Path, *, scores: bool) -> dict[str, Any]:
@@ -168,12 +178,13 @@ def _text_options(folder: Path, *, scores: bool) -> dict[str, Any]:
 
     Raises `InputError` for settings that read texts as chat messages, pool inside, or change the vectors in other ways.
     """
-    path = next(iter(sorted(folder.glob("sentence_*_config.json"))), None)
-    if path is None:
+    paths = sorted(folder.glob("sentence_*_config.json"))
+    if not paths:
         return {}
-    task, output, name = ("feature-extraction", "last_hidden_state", TOKENS)
+    path = paths[0]
+    task, output, name = "feature-extraction", "last_hidden_state", TOKENS
     if scores:
-        task, output, name = ("sequence-classification", "logits", "scores")
+        task, output, name = "sequence-classification", "logits", "scores"
     readable = {
         "transformer_task": (task,),
         "modality_config": ({"text": {"method": "forward", "method_output_name": output}},),
@@ -190,8 +201,8 @@ def _changing(settings: object) -> object:
     """The entries of a `TEXT_SETTINGS` value that change vectors; empty if none does."""
     if not isinstance(settings, dict):
         return settings
-    parts = {key: _changing(value) for key, value in settings.items() if key not in HARMLESS_SETTINGS}
-    return {key: value for key, value in parts.items() if value not in (None, {})}
+    changing = {key: _changing(value) for key, value in settings.items() if key not in HARMLESS_SETTINGS}
+    return {key: value for key, value in changing.items() if value not in (None, {})}
 
 
 def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
@@ -206,28 +217,36 @@ def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
     modes = config.get("pooling_mode") or [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag)]
     mode = modes if isinstance(modes, str) else "+".join(modes or ["mean"])
     # sentence-transformers skips the mean over layers unless the transformer outputs all layers.
-    gives_all = read_settings(folders["Transformer"] / "config.json").get("output_hidden_states") is True
-    layers = folders.get("WeightedLayerPooling")
+    outputs_all = read_settings(folders["Transformer"] / "config.json").get("output_hidden_states") is True
+    layers = "last"
+    if outputs_all and "WeightedLayerPooling" in folders:
+        layers = _averaged_layers(folders["WeightedLayerPooling"])
     with errors_of(str(path)):
-        return Pooling(tokens=POOLING_MODES.get(mode, mode), layers=_layers(layers) if layers and gives_all else "last")
+        return Pooling(tokens=POOLING_MODES.get(mode, mode), layers=layers)
 
 
-def _layers(folder: Path) -> str:
-    """The choice of layers, one of `LAYER_CHOICES`, that a WeightedLayerPooling averages; for any others, their weights."""
+def _averaged_layers(folder: Path) -> str:
+    """The choice of layers, one of `LAYER_CHOICES`, that a WeightedLayerPooling averages.
+
+    If it weights layers in another way, a description that `Pooling` refuses.
+    """
     config = read_settings(folder / "config.json")
     layers, start = config.get("num_hidden_layers", 12), config.get("layer_start", 4)
     weights = read_checkpoint(folder)["layer_weights"]
     averaged = tuple(start + np.flatnonzero(weights))
-    if len(weights) == layers + 1 - start and averaged and np.ptp(weights[weights != 0.0]) <= 1e-6:
-        for choice in LAYER_CHOICES:
-            possible = choice != "last4" or layers >= 3
-            if possible and Pooling(tokens="mean", layers=choice).indices(layers) == averaged:
+    has_equal_weights = bool(averaged) and np.ptp(weights[weights != 0.0]) <= 1e-6
+    if has_equal_weights and len(weights) == layers + 1 - start:
+        # An encoder of fewer than 3 layers has no last four states; its `last4` would be `all`.
+        choices = [choice for choice in LAYER_CHOICES if choice != "last4" or layers >= 3]
+        for choice in choices:
+            if Pooling(tokens="mean", layers=choice).indices(layers) == averaged:
                 return choice
     return f"{weights.tolist()} from layer {start} on"
 
 
-def sentence_tensors(index: int, part: Dense | SentenceNorm) -> dict[str, str]:
-    """Maps our paths of a module's parameters to the names of its tensors."""
-    if isinstance(part, SentenceNorm):
+def sentence_tensors(index: int, layer: Dense | SentenceNorm) -> dict[str, str]:
+    """Maps the paths of our parameters of the layer with this index to the names of the tensors in its module."""
+    if isinstance(layer, SentenceNorm):
         return {f"dense/{index}/scale": "norm.weight", f"dense/{index}/bias": "norm.bias"}
-    return {f"dense/{index}/kernel": "linear.weight"} | ({f"dense/{index}/bias": "linear.bias"} if part.bias else {})
+    bias = {f"dense/{index}/bias": "linear.bias"} if layer.bias else {}
+    return {f"dense/{index}/kernel": "linear.weight", **bias}

@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from jaxdistill.core import InputError
 from jaxdistill.models.checkpoints.model import SentenceModel
-from jaxdistill.models.checkpoints.static import folded
+from jaxdistill.models.checkpoints.static import TABLE, folded
 
 NEEDS = ("torch", "onnx", "onnxruntime", "onnxscript", "sentence_transformers")
 """Packages of the extra `onnx`; torch first, because the extra would fetch its CUDA build where it is missing."""
@@ -147,7 +147,8 @@ def _table(model: SentenceModel) -> Any:
     class Table(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.table = torch.nn.Embedding.from_pretrained(torch.tensor(folded(model.definition, model.params)))
+            _, params = folded(model.definition, model.params)
+            self.table = torch.nn.Embedding.from_pretrained(torch.tensor(params[TABLE]))
 
         def forward(self, input_ids, attention_mask):
             rows = self.table(input_ids)

@@ -4,6 +4,7 @@ sentence-transformers' module `StaticEmbedding` has the tensor `embedding.weight
 and the tensor `embeddings`, optionally with `weights` and a `mapping`, and leaves unknown tokens out of the mean.
 """
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,23 +30,30 @@ MODEL2VEC_MAX_LENGTH = 512
 POOLING = Pooling(tokens="mean")
 
 
-def architecture_of(table: Float[np.ndarray, "v d"], *, dropped: int | None) -> Architecture:
-    """The architecture of a static encoder with this table; the mean ignores tokens with the id `dropped`."""
+def architecture_of(table: Float[np.ndarray, "v d"], dropped_id: int) -> Architecture:
+    """The architecture of a static encoder with this table, whose mean ignores the token `dropped_id`; -1: none."""
     entries, width = table.shape
     return Architecture(
         family=FAMILY, vocab_size=entries, hidden_size=width, layers=0, heads=1, intermediate_size=0, max_positions=MAX_LENGTH,
-        hidden_dropout=0.0, attention_dropout=0.0, position_table=False, embedding_norm=False,
-        dropped_id=-1 if dropped is None else dropped,
+        hidden_dropout=0.0, attention_dropout=0.0, position_table=False, embedding_norm=False, dropped_id=dropped_id,
     )  # fmt: skip
+
+
+def dropped_id(tokenizer: tokenizers.Tokenizer) -> int:
+    """The id of the token that model2vec leaves out of the mean, the unknown token; -1 if the tokenizer has none."""
+    unknown = unknown_id(tokenizer)
+    return -1 if unknown is None else unknown
 
 
 def is_model2vec(folder: Path) -> bool:
     """Whether `folder` is model2vec's, whose `config.json` has no `model_type` before December 2024."""
-    path, weights = folder / "config.json", folder / "model.safetensors"
-    stated = read_settings(path).get("model_type") if path.exists() else ""
-    if stated is None and weights.exists():
+    config, weights = folder / "config.json", folder / "model.safetensors"
+    if not config.exists():
+        return False
+    model_type = read_settings(config).get("model_type")
+    if model_type is None and weights.exists():
         return "embeddings" in read_safetensors(weights)
-    return stated == MODEL2VEC
+    return model_type == MODEL2VEC
 
 
 def read(folder: Path) -> tuple[Architecture, Float[np.ndarray, "v d"], tokenizers.Tokenizer, int]:
@@ -58,15 +66,15 @@ def read(folder: Path) -> tuple[Architecture, Float[np.ndarray, "v d"], tokenize
     if "weights" in tensors:
         table = table * tensors["weights"].astype(np.float32)[:, None]
     # Both packages read only tokenizer.json; model2vec replaces its truncation by the length in config.json.
-    tokenizer = without_special_tokens(read_tokenizer(folder, vocab_size=len(table), lower_case=False, settings=False))
+    tokenizer = without_special_tokens(read_tokenizer(folder, vocab_size=len(table), settings=False))
     if of_model2vec:
-        longest = read_settings(folder / "config.json").get("max_length", MODEL2VEC_MAX_LENGTH)
+        max_length = read_settings(folder / "config.json").get("max_length", MODEL2VEC_MAX_LENGTH)
     else:
         truncation = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).truncation
-        longest = truncation["max_length"] if truncation else 0
+        max_length = truncation["max_length"] if truncation else None
     check_finite(table, name, folder)
-    architecture = architecture_of(table, dropped=unknown_id(tokenizer) if of_model2vec else None)
-    return architecture, table, tokenizer, min(longest or MAX_LENGTH, MAX_LENGTH)
+    architecture = architecture_of(table, dropped_id(tokenizer) if of_model2vec else -1)
+    return architecture, table, tokenizer, min(max_length or MAX_LENGTH, MAX_LENGTH)
 
 
 def without_special_tokens(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
@@ -75,12 +83,14 @@ def without_special_tokens(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokeni
     return tokenizers.Tokenizer.from_str(tokenizer_json(content))
 
 
-def folded(definition: EncoderDefinition, params: Mapping[str, np.ndarray]) -> Float[np.ndarray, "v e"]:
-    """The table with all dense layers applied to its rows, which gives the same vectors; a dropped token's row is zero."""
-    table = np.asarray(params[TABLE], np.float32)
+def folded(
+    definition: EncoderDefinition, params: Mapping[str, np.ndarray]
+) -> tuple[EncoderDefinition, dict[str, np.ndarray]]:
+    """An equivalent encoder without dense layers, which are applied to the rows of its table; a dropped token's row is zero."""
+    table = np.array(params[TABLE], np.float32)
     for index in range(len(definition.dense)):
         table = table @ np.asarray(params[f"dense/{index}/kernel"], np.float32)
-    if definition.architecture.dropped_id >= 0:
-        table = table.copy()
-        table[definition.architecture.dropped_id] = 0.0
-    return table
+    dropped = definition.architecture.dropped_id
+    if dropped >= 0:
+        table[dropped] = 0.0
+    return dataclasses.replace(definition, architecture=architecture_of(table, dropped), dense=()), {TABLE: table}

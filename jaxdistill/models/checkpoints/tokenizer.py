@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import models, normalizers, pre_tokenizers
+from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from jaxdistill.core import InputError, unknown_id
 from jaxdistill.core.files import while_reading
@@ -31,64 +31,64 @@ TOKENIZER_FILES = (SPECIAL_TOKENS, ADDED_TOKENS, "merges.txt", *VOCABULARIES)
 """Files of a tokenizer besides `tokenizer.json` and `CONFIG`."""
 UNLIMITED = 10**6
 """A `model_max_length` above this means no limit; transformers writes 1e30."""
-GENERIC = "PreTrainedTokenizerFast"
+GENERIC_CLASS = "PreTrainedTokenizerFast"
 """The class that uses `tokenizer.json` unchanged."""
-TYPED = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
+TYPED_CLASSES = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
 """Classes that pass token types to the model unless `model_input_names` says otherwise."""
-WORDPIECE = (*TYPED, "DistilBertTokenizer", "MPNetTokenizer")
+WORDPIECE_CLASSES = (*TYPED_CLASSES, "DistilBertTokenizer", "MPNetTokenizer")
 """Classes that override the normalizer by `NORMALIZER_SETTINGS`."""
-OWN_CLASS = ("qwen2",)
+FAMILIES_WITH_CLASS = ("qwen2",)
 """Families for which transformers uses its own class, whatever the files name; it overrides how text is split into words."""
 NORMALIZER_SETTINGS = {
     "do_lower_case": ("lowercase", True),
     "strip_accents": ("strip_accents", None),
     "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
-"""Settings of WordPiece classes: the normalizer's attribute and the default."""
+"""Settings of `WORDPIECE_CLASSES`: the normalizer's attribute and the default."""
 WORDPIECE_TOKENS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
-"""Tokens that WordPiece classes give to a text, with BERT's defaults, whatever `tokenizer.json` says."""
-UNREAD_SETTINGS = (*NORMALIZER_SETTINGS, "do_basic_tokenize", "never_split", "add_prefix_space")
-"""Settings that `GENERIC` does not read."""
+"""Tokens that `WORDPIECE_CLASSES` use whatever `tokenizer.json` says, with their defaults."""
 
-CHECK_WORDS = 200
-"""Entries of a vocabulary that a tokenizer must know as words."""
+SAMPLED_ENTRIES = 200
+"""Number of entries of a vocabulary with which a tokenizer is tested."""
 OFFSETS = sorted(range(-32, 33), key=abs)
 """Distances from a score's nearest decimal, in units of the last digit, at which `_decimal` searches."""
 
 
 def read_tokenizer(
-    folder: Path, *, vocab_size: int | None, lower_case: bool, settings: bool = True
+    folder: Path, *, vocab_size: int | None = None, lower_case: bool = False, settings: bool = True
 ) -> tokenizers.Tokenizer:
     """The tokenizer in `folder`, from `tokenizer.json` or older files, without padding and truncation.
 
     Args:
-      vocab_size: rows of the word embeddings; None: there are none yet.
+      vocab_size: rows of the word embeddings, which must include all ids; None: not checked.
       lower_case: lower-case the text first (`do_lower_case` of sentence-transformers).
       settings: whether `tokenizer_config.json` overrides `tokenizer.json`, as in transformers.
     """
     path, config = first_file(folder, ("tokenizer.json", *VOCABULARIES), "tokenizer"), _settings(folder / CONFIG)
     refuse_others(config, {"split_special_tokens": (False,), "truncation_side": ("right",)}, file=folder / CONFIG)
     with while_reading(path):
-        is_whole = path.name == "tokenizer.json"
-        tokenizer = tokenizers.Tokenizer.from_file(str(path)) if is_whole else _from_transformers(folder)
-        if is_whole and "truncation_side" not in config:  # transformers then takes the file's side
-            refuse_others(tokenizer.truncation or {}, {"direction": ("right",)}, file=path)
-        if settings and is_whole and not _is_complete(tokenizer, folder):
+        if path.name != "tokenizer.json":
             tokenizer = _from_transformers(folder)
+        else:
+            tokenizer = tokenizers.Tokenizer.from_file(str(path))
+            if "truncation_side" not in config:  # transformers then takes the file's side
+                refuse_others(tokenizer.truncation or {}, {"direction": ("right",)}, file=path)
+            if settings and not _is_read_unchanged(tokenizer, folder):
+                tokenizer = _from_transformers(folder)
         if settings:
             _append_end(tokenizer, config)
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        _refuse_unknowing(tokenizer, folder)
-    last, largest = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1))
-    if vocab_size is not None and largest >= vocab_size:
+        _check_reads_own_words(tokenizer, folder)
+    token, largest_id = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1))
+    if vocab_size is not None and largest_id >= vocab_size:
         raise InputError(
-            f"{folder}: the tokenizer has ids up to {largest} ({last!r}), but the word embeddings have {vocab_size} rows; if no text "
+            f"{folder}: the tokenizer has ids up to {largest_id} ({token!r}), but the word embeddings have {vocab_size} rows; if no text "
             f"needs that token, remove it from {CONFIG} and {SPECIAL_TOKENS}."
         )
     if lower_case:
-        before = [tokenizers.normalizers.Lowercase()] + ([tokenizer.normalizer] if tokenizer.normalizer else [])
-        tokenizer.normalizer = tokenizers.normalizers.Sequence(before)
+        steps = [normalizers.Lowercase()] + ([tokenizer.normalizer] if tokenizer.normalizer else [])
+        tokenizer.normalizer = normalizers.Sequence(steps)
     return tokenizer
 
 
@@ -101,76 +101,86 @@ def length_limit(folder: Path) -> int:
 
 def gives_types(folder: Path) -> bool:
     """Whether transformers, with the tokenizer in `folder`, passes token types to the model."""
-    names = _settings(folder / CONFIG).get("model_input_names")
-    return _class_of(folder) in (None, *TYPED) if names is None else "token_type_ids" in names
+    input_names = _settings(folder / CONFIG).get("model_input_names")
+    if input_names is not None:
+        return "token_type_ids" in input_names
+    return _class_of(folder) in (None, *TYPED_CLASSES)
 
 
 def _settings(path: Path) -> dict[str, Any]:
+    """The content of a JSON file; empty if there is none."""
     return read_settings(path) if path.exists() else {}
 
 
 def _class_of(folder: Path) -> str | None:
-    """The tokenizer class that the folder names."""
-    names = (_settings(folder / name).get("tokenizer_class") for name in (CONFIG, "config.json"))
-    name = next(filter(None, names), None)
-    return name.removesuffix("Fast") if name else None
+    """The tokenizer class that the folder names, without the suffix `Fast`; None if it names none."""
+    for file in (CONFIG, "config.json"):
+        if name := _settings(folder / file).get("tokenizer_class"):
+            return name.removesuffix("Fast")
+    return None
 
 
-def _is_complete(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
-    """Whether transformers would use `tokenizer.json` unchanged."""
-    config, model = _settings(folder / CONFIG), _settings(folder / "config.json")
-    decoder = config.get("added_tokens_decoder")
-    added = _settings(folder / ADDED_TOKENS) if decoder is None else {token["content"] for token in decoder.values()}
-    present = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    if not present.issuperset(named_tokens(folder).union(added)) or model.get("model_type") in OWN_CLASS:
+def _is_read_unchanged(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
+    """Whether transformers would use `tokenizer`, which is as in `tokenizer.json`, without a change; False if in doubt."""
+    if _settings(folder / "config.json").get("model_type") in FAMILIES_WITH_CLASS:
         return False
-    name = _class_of(folder) or (WORDPIECE[0] if model else GENERIC)
-    if name == GENERIC.removesuffix("Fast"):
-        return True
-    normalizer = {key: config.get(key, default) for key, (_, default) in NORMALIZER_SETTINGS.items()}
-    return wordpiece_settings(tokenizer, name) == normalizer and _adds_named_tokens(tokenizer, folder)
+    config = _settings(folder / CONFIG)
+    if (decoder := config.get("added_tokens_decoder")) is not None:
+        added = {token["content"] for token in decoder.values()}
+    else:
+        added = set(_settings(folder / ADDED_TOKENS))
+    present = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    if not named_tokens(folder) | added <= present:
+        return False
+    class_name = _class_of(folder) or WORDPIECE_CLASSES[0]
+    if class_name not in WORDPIECE_CLASSES:
+        return class_name == GENERIC_CLASS.removesuffix("Fast")
+    stated = {key: config.get(key, default) for key, (_, default) in NORMALIZER_SETTINGS.items()}
+    return wordpiece_settings(tokenizer) == stated and _uses_named_tokens(tokenizer, folder)
 
 
-def _adds_named_tokens(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
+def _uses_named_tokens(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     """Whether a WordPiece tokenizer uses the `WORDPIECE_TOKENS` that the files beside `tokenizer.json` name."""
     empty = tokenizer.encode("")  # with padding, where the file says so
     used = [token for token, is_read in zip(empty.tokens, empty.attention_mask, strict=True) if is_read]
+    used.append(tokenizer.model.unk_token)
     files = (_settings(folder / CONFIG), _settings(folder / SPECIAL_TOKENS))
-    named = [
-        {_content(file[key]) for file in files if file.get(key)} or {default}
-        for key, default in WORDPIECE_TOKENS.items()
-    ]
-    return [{token} for token in (*used, tokenizer.model.unk_token)] == named
+    named = []
+    for key, default in WORDPIECE_TOKENS.items():
+        named.append({_content(file[key]) for file in files if file.get(key)} or {default})
+    return [{token} for token in used] == named
+
+
+def wordpiece_settings(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
+    """The settings with which `WORDPIECE_CLASSES` split text as the tokenizer does; empty if they cannot."""
+    model, normalizer = tokenizer.model, tokenizer.normalizer
+    is_like_bert = (
+        isinstance(model, models.WordPiece)
+        and isinstance(normalizer, normalizers.BertNormalizer)
+        and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+    )
+    if not is_like_bert:
+        return {}
+    # The classes have no settings for these.
+    if (model.continuing_subword_prefix, model.max_input_chars_per_word, normalizer.clean_text) != ("##", 100, True):
+        return {}
+    return {key: getattr(normalizer, attribute) for key, (attribute, _) in NORMALIZER_SETTINGS.items()}
 
 
 def named_tokens(folder: Path) -> set[str]:
     """Special tokens that the files beside `tokenizer.json` name, such as `[PAD]`; transformers never splits them."""
-    values: list[Any] = []
+    tokens: list[Any] = []
     for settings in (_settings(folder / CONFIG), _settings(folder / SPECIAL_TOKENS)):
-        values += [value for key, value in settings.items() if key.endswith("_token")]
+        tokens += [value for key, value in settings.items() if key.endswith("_token")]
         for key in ("additional_special_tokens", "extra_special_tokens"):
-            more = settings.get(key) or []
-            values += more.values() if isinstance(more, dict) else more
-    return {text for text in map(_content, values) if isinstance(text, str)}
+            listed = settings.get(key) or []
+            tokens += listed.values() if isinstance(listed, dict) else listed
+    return {text for text in map(_content, tokens) if isinstance(text, str)}
 
 
 def _content(token: Any) -> Any:
     """The text of a special token, which a file may describe in more detail."""
     return token.get("content") if isinstance(token, dict) else token
-
-
-def wordpiece_settings(tokenizer: tokenizers.Tokenizer, name: str | None) -> dict[str, Any]:
-    """The settings with which transformers' class `name` normalises as the tokenizer does; empty if the class has no such settings,
-    or if no settings do that."""
-    normalizer = tokenizer.normalizer
-    parts = (tokenizer.model, normalizer, tokenizer.pre_tokenizer)
-    like_bert = (models.WordPiece, normalizers.BertNormalizer, pre_tokenizers.BertPreTokenizer)
-    if (name or "").removesuffix("Fast") not in WORDPIECE or not all(map(isinstance, parts, like_bert)):
-        return {}
-    model = tokenizer.model
-    if (model.continuing_subword_prefix, model.max_input_chars_per_word, normalizer.clean_text) != ("##", 100, True):
-        return {}  # the classes have no settings for these
-    return {key: getattr(normalizer, attribute) for key, (attribute, _) in NORMALIZER_SETTINGS.items()}
 
 
 def _append_end(tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any]) -> None:
@@ -179,25 +189,27 @@ def _append_end(tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any]) -> N
     if not adds_end or tokenizer.num_special_tokens_to_add(is_pair=False):
         return
     text = _content(config["eos_token"])
-    end_of_text = tokenizers.processors.TemplateProcessing(
+    template = processors.TemplateProcessing(
         single=["$A", text],
         pair=["$A", text, "$B:1", f"{text}:1"],
         special_tokens=[(text, tokenizer.token_to_id(text))],
     )
-    steps = [end_of_text] if tokenizer.post_processor is None else [tokenizer.post_processor, end_of_text]
-    tokenizer.post_processor = tokenizers.processors.Sequence(steps)
+    steps = [template] if tokenizer.post_processor is None else [tokenizer.post_processor, template]
+    tokenizer.post_processor = processors.Sequence(steps)
 
 
-def _refuse_unknowing(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
-    """Raises `InputError` if at most half of the vocabulary's words are known as text: the files belong to another class."""
+def _check_reads_own_words(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
+    """Raises `InputError` if the tokenizer does not know half of its vocabulary's words: its files belong to another class."""
     size = tokenizer.get_vocab_size(with_added_tokens=True)
-    entries = (tokenizer.id_to_token(number) or "" for number in range(0, size, max(1, size // CHECK_WORDS)))
-    words = [word for entry in entries if (word := entry.removeprefix("##").strip("\u2581\u0120")).isalnum()]
-    empty = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}  # what an unknown word becomes
-    read = sum(not empty.issuperset(each.ids) for each in tokenizer.encode_batch(words, add_special_tokens=False))
-    if not size or 2 * read <= len(words):
+    entries = [tokenizer.id_to_token(id) or "" for id in range(0, size, max(1, size // SAMPLED_ENTRIES))]
+    words = [entry.removeprefix("##").strip("\u2581\u0120") for entry in entries]  # without marks of spaces
+    words = [word for word in words if word.isalnum()]
+    ids_of_unknown = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}
+    encodings = tokenizer.encode_batch(words, add_special_tokens=False)
+    known = sum(not ids_of_unknown.issuperset(encoding.ids) for encoding in encodings)
+    if not size or 2 * known <= len(words):
         raise InputError(
-            f"{folder}: the tokenizer knows {read} of {len(words)} words of its own vocabulary; correct tokenizer_class in {CONFIG}."
+            f"{folder}: the tokenizer knows {known} of {len(words)} words of its own vocabulary; correct tokenizer_class in {CONFIG}."
         )
 
 
@@ -212,7 +224,7 @@ def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
         config = without_paths(_settings(folder / CONFIG))
         is_bert = _settings(folder / "config.json").get("model_type") == "bert"
         only_pieces = not files & {"tokenizer.json", "vocab.txt", "vocab.json"}
-        if only_pieces and is_bert and _class_of(folder) in (None, *TYPED):
+        if only_pieces and is_bert and _class_of(folder) in (None, *TYPED_CLASSES):
             config["tokenizer_class"] = "XLMRobertaTokenizer"  # BERT's would have a vocabulary of five special tokens
         (Path(temporary) / CONFIG).write_text(json.dumps(config), encoding="utf-8")
         loaded = AutoTokenizer.from_pretrained(temporary, local_files_only=True, trust_remote_code=False)
@@ -225,10 +237,11 @@ def without_paths(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def tokenizer_json(content: Mapping[str, Any], indent: int | None = None) -> str:
-    """JSON from which the tokenizers library reads exactly the same scores of pieces."""
+    """The content of a `tokenizer.json` as text, from which the tokenizers library reads exactly the same scores of pieces."""
     model = content["model"]
     if model["type"] != "Unigram":
         return json.dumps(content, indent=indent, ensure_ascii=False)
+    # Scores become strings between marks, because `json` has no hook for floats; then marks and quotes go.
     mark = "\ufdd0"  # a noncharacter, which Unicode reserves for a program's internal use
     vocab = [[piece, f"{mark}{_decimal(score)}{mark}"] for piece, score in model["vocab"]]
     text = json.dumps({**content, "model": {**model, "vocab": vocab}}, indent=indent, ensure_ascii=False)

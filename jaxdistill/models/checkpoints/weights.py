@@ -22,10 +22,10 @@ FILES = ("model.safetensors", "pytorch_model.bin")
 WEIGHT_FILES = tuple(name + end for name in FILES for end in ("", ".index.json"))
 """File names of weights, in the order in which they are tried."""
 
-NARROW = {
+IRREGULAR_DTYPES = {
     "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2, "BOOL": np.bool_,
 }  # fmt: skip
-"""NumPy's dtypes for safetensors' names that do not follow the pattern of F32 (kind and bits)."""
+"""NumPy's dtypes for names in safetensors files that are not a kind and a number of bits, as F32 is."""
 OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
 """Prefixes that training programs add to names, before the family's own prefix."""
 
@@ -37,20 +37,22 @@ UNREAD = re.compile(
 """Tensors that a sentence encoder does not use: buffers, an unread pooler, pre-training and task heads."""
 
 
-def first_file(folder: Path, names: Sequence[str], what: str) -> Path:
-    """The first of these files that `folder` has; raises `InputError` if it has none; `what` names their content for the error."""
-    path = next((folder / name for name in names if (folder / name).exists()), None)
-    if path is None:
-        raise InputError(f"{folder} has no {what}; looked for {', '.join(names)}.")
-    return path
+def first_file(folder: Path, names: Sequence[str], content: str) -> Path:
+    """The first of `names` that is a file in `folder`; raises `InputError`, which names the missing `content`, if none is."""
+    for name in names:
+        if (folder / name).exists():
+            return folder / name
+    raise InputError(f"{folder} has no {content}; looked for {', '.join(names)}.")
 
 
 def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
     """All tensors of the checkpoint in `folder`, by their names in the file; raises `InputError` if it has a LoRA adapter."""
     refuse_adapter(folder)
-    files = [first_file(folder, WEIGHT_FILES, "weights")]
-    if files[0].suffix == ".json":
-        files = [inside(folder, folder / name) for name in sorted(set(read_settings(files[0])["weight_map"].values()))]
+    first = first_file(folder, WEIGHT_FILES, "weights")
+    files = [first]
+    if first.suffix == ".json":  # an index, which maps each tensor to the file that has it
+        names = sorted(set(read_settings(first)["weight_map"].values()))
+        files = [inside(folder, folder / name) for name in names]
     tensors: dict[str, np.ndarray] = {}
     for file in files:
         tensors |= read_safetensors(file) if file.suffix == ".safetensors" else read_torch_file(file)
@@ -58,8 +60,10 @@ def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Tensors in the stored dtype, by name. They stay in the file until they are used, so that a frozen teacher is not held in memory
-    beside its copy on the devices; safetensors' own interface copies them."""
+    """Memory-mapped tensors in the stored dtype, by name.
+
+    safetensors' own NumPy interface would copy them, and a frozen teacher would then be in memory beside its copy on the devices.
+    """
     with while_reading(path):
         safetensors.safe_open(path, "np")  # checks that the header describes the file
         content = np.memmap(path, np.uint8, "r")
@@ -68,15 +72,17 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         entries.pop("__metadata__", None)
         tensors = {}
         for name, entry in entries.items():
+            stored = entry["dtype"]
             # NumPy counts bytes: F32 is f4.
-            dtype = NARROW.get(entry["dtype"]) or f"{entry['dtype'][0].lower()}{int(entry['dtype'][1:]) // 8}"
-            data = content[start:][slice(*entry["data_offsets"])]
+            dtype = IRREGULAR_DTYPES.get(stored) or f"{stored[0].lower()}{int(stored[1:]) // 8}"
+            begin, end = entry["data_offsets"]
+            data = content[start + begin : start + end]
             tensors[name] = data.view(np.dtype(dtype)).reshape(entry["shape"])
         return tensors
 
 
 def read_torch_file(path: Path) -> dict[str, np.ndarray]:
-    """Tensors of a `torch.save`d state dict, which PyTorch reads without running code of the file."""
+    """Tensors of a state dict that `torch.save` wrote, by name; no code in the file runs."""
     import torch
 
     try:
@@ -89,7 +95,9 @@ def read_torch_file(path: Path) -> dict[str, np.ndarray]:
             "or ask its author for safetensors."
         ) from None
     # NumPy has no bfloat16; float32 holds all of its values.
-    return {name: (one.float() if one.dtype == torch.bfloat16 else one).numpy() for name, one in tensors.items()}
+    return {
+        name: (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy() for name, tensor in tensors.items()
+    }
 
 
 def params_from_tensors(
@@ -104,29 +112,34 @@ def params_from_tensors(
     """Parameters by our paths, in float32; raises `InputError` for missing, unknown, misshapen, integer or non-finite tensors.
 
     Args:
-      names: maps our paths to names in a plain encoder's checkpoint, or to parts of tensors.
+      tensors: a checkpoint's tensors by name.
+      names: maps our paths to the names in a plain encoder's checkpoint, or to parts of tensors.
       shapes: maps our paths to shapes.
-      prefixes: what the family's task models put before the names.
+      prefixes: prefixes that the family's task models put before the names.
       source: the folder, for errors.
       frozen: do not copy float32 and bfloat16 tensors, and keep their dtype.
     """
     parts = {path: name if isinstance(name, Part) else Part(name, 0, 1) for path, name in names.items()}
     expected = {part.name for part in parts.values()}
-    tried = [outer + inner for inner in ("", *prefixes) for outer in OUTER_PREFIXES]
+    candidates = [outer + inner for inner in ("", *prefixes) for outer in OUTER_PREFIXES]
     # The prefix under which most names exist.
-    prefix = max(tried, key=lambda prefix: sum(prefix + name in tensors for name in expected))
-    # BERT's first checkpoints call LayerNorm's parameters gamma and beta.
-    modern = {re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)): name for name in tensors}
-    found = {name.removeprefix(prefix): tensors[old] for name, old in modern.items()}
-    missing, more = sorted(expected - found.keys()), found.keys() - expected
-    if unmatched := missing or sorted(name for name in more if not UNREAD.search(name)):
+    prefix = max(candidates, key=lambda prefix: sum(prefix + name in tensors for name in expected))
+    found = {}
+    for name, tensor in tensors.items():
+        # BERT's first checkpoints call LayerNorm's parameters gamma and beta.
+        current_name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
+        found[current_name.removeprefix(prefix)] = tensor
+    missing = expected - found.keys()
+    unknown = {name for name in found.keys() - expected if not UNREAD.search(name)}
+    if unmatched := sorted(missing or unknown):
         raise InputError(
             f"{source}: tensor {unmatched[0]} is missing from the weights, or from what config.json describes ({len(unmatched)} such)."
         )
     params = {}
     for path, part in parts.items():
-        tensor, shape = found[part.name], shapes[path][::-1] if path.endswith("/kernel") else shapes[path]
-        shape = (part.count * shape[0], *shape[1:])
+        tensor = found[part.name]
+        rows_of_part, *others = shapes[path][::-1] if path.endswith("/kernel") else shapes[path]
+        shape = (part.count * rows_of_part, *others)
         if tensor.shape != shape or tensor.dtype.kind in "iub":
             raise InputError(
                 f"{source}: tensor {part.name} has {tensor.dtype} numbers of shape {list(tensor.shape)}, config.json expects floats of "
@@ -136,7 +149,7 @@ def params_from_tensors(
         if frozen and rows.dtype in (np.float32, ml_dtypes.bfloat16):
             params[path] = rows.T if path.endswith("/kernel") else rows
         else:
-            params[path] = as_torch_lays_it(path, rows.astype(np.float32))  # a copy: the file may change
+            params[path] = in_torch_layout(path, rows.astype(np.float32))  # a copy: the file may change
         check_finite(params[path], part.name, source)
     return params
 
@@ -148,19 +161,19 @@ def check_finite(tensor: np.ndarray, name: str, source: Path | str) -> None:
 
 
 def tensors_from_params(params: Mapping[str, np.ndarray], names: Mapping[str, str | Part]) -> dict[str, np.ndarray]:
-    """The inverse of `params_from_tensors`: tensors by the checkpoint's names."""
+    """The inverse of `params_from_tensors`: tensors in float32 by the checkpoint's names."""
     parts: dict[str, dict[int, np.ndarray]] = {}
     for path, name in names.items():
-        tensor, index = (name.name, name.index) if isinstance(name, Part) else (name, 0)
-        parts.setdefault(tensor, {})[index] = as_torch_lays_it(path, np.asarray(params[path], np.float32))
+        part = name if isinstance(name, Part) else Part(name, 0, 1)
+        parts.setdefault(part.name, {})[part.index] = in_torch_layout(path, np.asarray(params[path], np.float32))
     return {
         name: np.concatenate([rows[index] for index in sorted(rows)]) if len(rows) > 1 else rows[0]
         for name, rows in parts.items()
     }
 
 
-def as_torch_lays_it(path: str, array: np.ndarray) -> np.ndarray:
-    """Converts a parameter to torch's layout, or back: transposes kernels. A contiguous array."""
+def in_torch_layout(path: str, array: np.ndarray) -> np.ndarray:
+    """The parameter at `path` in torch's layout, or back from it: kernels are transposed. The array is contiguous."""
     return np.ascontiguousarray(array.T if path.endswith("/kernel") else array)
 
 

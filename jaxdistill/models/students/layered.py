@@ -33,10 +33,8 @@ class Layered(Student):
         return surgery.compact(model, self.embedding, key=inputs.key("tables"), init=self.embedding_init)
 
     def in_training(self, student: SentenceModel) -> SentenceModel:
-        rates = dict(hidden_dropout=self.dropout, attention_dropout=self.dropout) if self.dropout >= 0 else {}
-        architecture = dataclasses.replace(student.definition.architecture, drophead=self.drophead, **rates)
-        definition = dataclasses.replace(student.definition, architecture=architecture)
-        return dataclasses.replace(student, definition=definition)
+        rates = {"hidden_dropout": self.dropout, "attention_dropout": self.dropout} if self.dropout >= 0 else {}
+        return student.with_architecture(drophead=self.drophead, **rates)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +53,7 @@ class Cutting(Layered):
         """The model with only the layers and units to keep, and compact tables."""
         context = inputs.context
         if self.layers:
-            model = surgery.from_layers(model, pruning.layers_of(self.layers, context, model))
+            model = surgery.from_layers(model, pruning.resolved_layers(self.layers, context, model))
         if self.model == "teacher":
             model = model.with_params(model.params)  # to float32: a frozen teacher keeps the stored dtype
         if self.intermediate:

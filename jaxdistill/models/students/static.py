@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from tokenizers import AddedToken, Tokenizer
 
-from jaxdistill.core import Count, CountOrNone, unknown_id
+from jaxdistill.core import Count, CountOrNone
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.data.text import read, split_specs
 from jaxdistill.encoders.architecture import EncoderDefinition
@@ -25,7 +25,7 @@ SAMPLE = 1 << 17
 RARITY = 1e-3
 """Frequency of a token, as a fraction of the text's tokens, at which its weight is one half."""
 MIN_ROWS = 4
-"""Targets for each number of a vector that determine an affine map; fewer give a rotation, which loses no direction."""
+"""Minimum rows per dimension from which an affine map is fitted; fewer give a rotation, which loses no direction."""
 
 log = logging.getLogger(__name__)
 
@@ -49,35 +49,37 @@ class Static(Headed):
         model = self.loaded(inputs)
         if self.model == "teacher":
             model = model.with_params(model.params)  # float32, which the teacher's file need not have
-        most, rows = model.definition.embedding_width, model.definition.architecture.vocab_size
+        context, most = inputs.context, model.definition.embedding_width
         check_size("student.width", self.width, most, f"the width of the vectors of {model.source}")
         tokenizer = static.without_special_tokens(model.tokenizer)
-        lines = (line for (line,) in read(split_specs(self.words), cache=inputs.context.data.cache_folder))
-        words = add_words(tokenizer, lines)
-        entries = max([rows, *(token + 1 for token in words)])
+        words = add_words(
+            tokenizer, (line for (line,) in read(split_specs(self.words), cache=context.data.cache_folder))
+        )
         tokenizer.enable_truncation(static.MAX_LENGTH)
-        dropped = unknown_id(tokenizer)
-        bare = dataclasses.replace(model.without_prompts(), tokenizer=tokenizer, max_length=static.MAX_LENGTH)
+        student = dataclasses.replace(
+            model.without_prompts(), tokenizer=tokenizer, max_length=static.MAX_LENGTH, unread_pooler={},
+            source=f"a table of {self.width} numbers per token of {model.source}",
+        )  # fmt: skip
+        entries = max(model.definition.architecture.vocab_size, max(words, default=0) + 1)
         log.info("student: vectors of %s tokens by %s", f"{entries:,}", model.source)
-        texts = chain.from_iterable(prompted_rows(inputs.context.data, inputs.context.student_views, bare))
-        encodings = bare.encodings(evenly_sampled(texts, SAMPLE))
-        ids = np.fromiter(chain.from_iterable(one.ids for one in encodings), np.int64)
-        share = np.bincount(ids, minlength=entries) / max(len(ids), 1)
-        pieces = [words.get(token, [token]) for token in range(entries)]
-        table = start(token_vectors(inputs.context, model, pieces), share, self.width, dropped=dropped)
-        architecture = static.architecture_of(table, dropped=dropped)
+        texts = chain.from_iterable(prompted_rows(context.data, context.student_views, student))
+        encodings = student.encodings(evenly_sampled(texts, SAMPLE))
+        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64)
+        frequency = np.bincount(ids, minlength=entries) / max(len(ids), 1)
+        vectors = token_vectors(context, model, [words.get(token, [token]) for token in range(entries)])
+        dropped = static.dropped_id(tokenizer)
+        table = initial_table(vectors, frequency, self.width, dropped)
+        architecture = static.architecture_of(table, dropped)
         definition = EncoderDefinition(architecture=architecture, pooling=static.POOLING, normalize=True)
-        source = f"a table of {self.width} numbers per token of {model.source}"
-        return self.with_head(inputs, bare.remade(definition, {static.TABLE: table}, source, unread_pooler={}))
+        return self.with_head(inputs, dataclasses.replace(student, definition=definition, params={static.TABLE: table}))
 
     def exported(self, student: SentenceModel) -> SentenceModel:
         student = super().exported(student)
         if not self.clusters:
             return student
-        table = clustered(static.folded(student.definition, student.params), self.clusters)
-        architecture = static.architecture_of(table, dropped=unknown_id(student.tokenizer))
-        definition = dataclasses.replace(student.definition, architecture=architecture, dense=())
-        return student.remade(definition, {static.TABLE: table})
+        definition, params = static.folded(student.definition, student.params)
+        params = {static.TABLE: clustered(params[static.TABLE], self.clusters)}
+        return dataclasses.replace(student, definition=definition, params=params)
 
     def fitted(self, student: SentenceModel, examples: Examples) -> SentenceModel:
         if self.head != "none":
@@ -98,8 +100,8 @@ class Static(Headed):
 
 
 def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[int, list[int]]:
-    """Adds words that the tokenizer splits; maps each one's id to the ids of the tokens that it had before."""
-    pieces = {word: tokenizer.encode(word).ids for word in (word.strip() for word in words)}
+    """Adds those words to the tokenizer that it splits; maps the id of each to the ids of its former tokens."""
+    pieces = {word: tokenizer.encode(word).ids for word in map(str.strip, words)}
     split = {word: ids for word, ids in pieces.items() if len(ids) > 1}
     # `lstrip`: the space before a word is part of it, as in byte-level BPE.
     tokenizer.add_tokens([AddedToken(word, single_word=True, lstrip=True, normalized=True) for word in split])
@@ -110,42 +112,43 @@ def clustered(table: Float[np.ndarray, "v d"], clusters: int) -> Float[np.ndarra
     """The table with each row replaced by the mean of its cluster; rows of zeros stay."""
     from scipy.cluster.vq import kmeans2  # 0.2 seconds, which every program would take
 
-    table, used = table.copy(), np.any(table, axis=1)
-    centres, nearest = kmeans2(table[used], min(clusters, int(used.sum())), minit="points", rng=0)
-    table[used] = centres[nearest]
+    table, has_vector = table.copy(), np.any(table, axis=1)
+    centres, nearest = kmeans2(table[has_vector], min(clusters, int(has_vector.sum())), minit="points", rng=0)
+    table[has_vector] = centres[nearest]
     return table
 
 
 def token_vectors(context: ModelContext, model: SentenceModel, pieces: Sequence[list[int]]) -> Float[np.ndarray, "v e"]:
-    """The model's vector, not normalised, of each entry of `pieces`: the tokens of one row of the table, read as a sentence with its
-    special tokens."""
+    """The model's vector, not normalised, of each list of token ids, read as a sentence between the tokenizer's special tokens."""
     # Any sentence shows which special tokens the tokenizer puts before and after the text.
     encoding = model.tokenizer.encode("a")
-    ids, special = encoding.ids, encoding.special_tokens_mask
-    first = special.index(0) if 0 in special else 1
-    after = ids[len(ids) - special[::-1].index(0) :] if 0 in special else ids[first:]
+    ids, is_special = encoding.ids, encoding.special_tokens_mask
+    begin = is_special.index(0) if 0 in is_special else 1
+    end = len(ids) - is_special[::-1].index(0) if 0 in is_special else begin
     embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(context.precision))
-    return embedder.encode_ids([np.array([*ids[:first], *piece, *after], np.int32) for piece in pieces])
+    return embedder.encode_ids([np.array([*ids[:begin], *piece, *ids[end:]], np.int32) for piece in pieces])
 
 
-def start(
-    vectors: Float[np.ndarray, "v e"], share: Float[np.ndarray, " v"], width: int, *, dropped: int | None
+def initial_table(
+    vectors: Float[np.ndarray, "v e"], frequency: Float[np.ndarray, " v"], width: int, dropped: int
 ) -> Float[np.ndarray, "v d"]:
-    """The initial table of a student, from a model's vector of each token and the token's share of all tokens in the text.
+    """The initial table of a student, from a model's vector of each token and the token's frequency in the text.
 
     Projects the vectors to the first principal components of the tokens that occur in the text, and multiplies each row by a
     weight that falls with the token's frequency (smooth inverse frequency; Arora et al., A Simple but Tough-to-Beat Baseline
     for Sentence Embeddings, ICLR 2017). The row of the token `dropped`, which the mean ignores, is zero.
     """
-    occurs = share > 0
+    occurs = frequency > 0
     centred = vectors.astype(np.float64) - vectors[occurs].mean(axis=0)
-    _, basis = np.linalg.eigh(np.cov(centred[occurs], rowvar=False))
-    table = (centred @ basis[:, ::-1][:, :width]) * (RARITY / (RARITY + share))[:, None]
-    return scaled(table, -1 if dropped is None else dropped)
+    # `eigh` sorts ascending: the last eigenvectors are the principal components.
+    _, eigenvectors = np.linalg.eigh(np.cov(centred[occurs], rowvar=False))
+    components = eigenvectors[:, ::-1][:, :width]
+    return scaled((centred @ components) * (RARITY / (RARITY + frequency))[:, None], dropped)
 
 
 def scaled(table: Float[np.ndarray, "v d"], dropped: int) -> Float[np.ndarray, "v d"]:
-    """The table with rows of unit length on average, zero for the id `dropped`; -1: none."""
+    """The table divided so that the mean square of its rows' lengths is 1; the row of the token `dropped` is zero; -1: none."""
     table = table / np.sqrt(np.mean(np.sum(table * table, axis=1)))
-    table[[dropped] * (dropped >= 0)] = 0.0
+    if dropped >= 0:
+        table[dropped] = 0.0
     return table.astype(np.float32)

@@ -50,30 +50,35 @@ class Labels(Encoder):
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         labellers = inputs.labellers
-        for model in (one for one in labellers if isinstance(one, SentenceModel)):
-            check_reads(inputs.data, model, inputs.objective.scored, inputs.text)
+        for labeller in labellers:
+            if isinstance(labeller, SentenceModel):
+                check_reads(inputs.data, labeller, inputs.objective.scored, inputs.text)
         refuse_mixed(labellers)  # their scores differ in scale
         scores = [scores_of(labeller, inputs) for labeller in labellers]
         mean = np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32))
-        names, below = ", ".join(one.source for one in labellers), f"{int((mean < 0.0).sum()):,}"
-        log.info("labels: %s pairs by %s, mean %.3f, %s of them below 0", f"{mean.size:,}", names, mean.mean(), below)
+        log.info(
+            "labels: %s pairs by %s, mean %.3f, %s of them below 0", f"{mean.size:,}",
+            ", ".join(labeller.source for labeller in labellers), mean.mean(), f"{np.count_nonzero(mean < 0.0):,}",
+        )  # fmt: skip
         return (mean,)
 
 
 def scores_of(labeller: Labeller, inputs: TargetInputs) -> Float[np.ndarray, "rows k"]:
-    """One labeller's scores of each row's pairs, the first of the objective's `scored` columns with each of the others, in the order
-    of the store. What the model computes is cached."""
+    """One labeller's scores of each row's pairs: the first of the objective's `scored` columns with each of the others.
+
+    Rows are in the order of the store. The results of the model, vectors or scores, are cached.
+    """
     store, columns, logits = inputs.text, inputs.objective.scored, inputs.objective.logits
     folder, dtype = cache_folder(inputs.data.cache_folder) / "labels", np.dtype(inputs.compute_dtype).name
     is_ours = isinstance(labeller, SentenceModel)
     embedder = Embedder(labeller, compute_dtype=inputs.compute_dtype) if is_ours else labeller
 
     def cached(
-        what: str, columns: Sequence[str], texts: Sequence[Any], width: int, compute: Callable[..., Any]
-    ) -> np.ndarray:
+        title: str, columns: Sequence[str], texts: Sequence[Any], width: int, compute: Callable[..., Any]
+    ) -> Float[np.ndarray, "n _"]:
         # The key has everything that determines the result.
-        key = f"{what} {' '.join(columns)} {labeller.digest()} {store.content_digest} {dtype}"
-        return targets.cached_vectors(folder, key, compute, texts, width=width, what=what, progress=inputs.progress)
+        key = f"{title} {' '.join(columns)} {labeller.digest()} {store.content_digest} {dtype}"
+        return targets.cached_vectors(folder, key, compute, texts, width=width, what=title, progress=inputs.progress)
 
     if isinstance(embedder, Reranker) or embedder.model.definition.reads_pairs:
 
@@ -81,19 +86,21 @@ def scores_of(labeller: Labeller, inputs: TargetInputs) -> Float[np.ndarray, "ro
             first, second = zip(*pairs, strict=True)
             return embedder.score(first, second, logits=logits, show_progress_bar=advance)[:, None]
 
-        what, scores = "labelling pairs with logits" if logits else "labelling pairs", []
+        title, scores = "labelling pairs with logits" if logits else "labelling pairs", []
         for other in columns[1:]:
             pairs = list(zip(store.texts(columns[0]), store.texts(other), strict=True))
-            scores.append(cached(what, (columns[0], other), pairs, 1, score)[:])
+            scores.append(cached(title, (columns[0], other), pairs, 1, score)[:])
         return np.concatenate(scores, axis=1)
 
-    dot = embedder.model.definition.similarity == "dot"
-    if dot and not logits:
+    compares_by_dot = embedder.model.definition.similarity == "dot"
+    if compares_by_dot and not logits:
         log.warning("%s: its checkpoint compares by dot product; its labels are cosines here", labeller.source)
-    # Each distinct sentence is encoded once; `sides` has, for each column, the index in `vectors` of every row's sentence.
+    # Each distinct sentence is encoded once. For each column, the index in `vectors` of every row's sentence:
     index_of: dict[str, int] = {}
-    texts = [store.texts(column, embedder.model.role_prompts) for column in columns]
-    sides = [np.array([index_of.setdefault(text, len(index_of)) for text in of_column]) for of_column in texts]
+    indices = []
+    for column in columns:
+        texts = store.texts(column, embedder.model.role_prompts)
+        indices.append(np.array([index_of.setdefault(text, len(index_of)) for text in texts]))
 
     def encode(sentences: Sequence[str], advance: Advance) -> np.ndarray:
         return embedder.encode(sentences, prompt="", show_progress_bar=advance)
@@ -102,8 +109,12 @@ def scores_of(labeller: Labeller, inputs: TargetInputs) -> Float[np.ndarray, "ro
     scores = np.zeros((store.rows, len(columns) - 1), np.float32)
     for begin in range(0, store.rows, targets.BLOCK_ROWS):
         block = slice(begin, begin + targets.BLOCK_ROWS)
-        left, *others = (np.asarray(vectors[side[block]], np.float64) for side in sides)
-        for index, right in enumerate(others):
-            lengths = 1.0 if dot and logits else np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-            scores[block, index] = np.einsum("ne,ne->n", left, right) / np.maximum(lengths, 1e-12)
+        first, *others = (np.asarray(vectors[column[block]], np.float64) for column in indices)
+        for index, other in enumerate(others):
+            products = np.einsum("ne,ne->n", first, other)
+            if compares_by_dot and logits:
+                scores[block, index] = products
+            else:
+                lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(other, axis=1)
+                scores[block, index] = products / np.maximum(lengths, 1e-12)
     return scores

@@ -105,7 +105,7 @@ class Function(OutsideVectors):
             raise InputError("teacher.dims=0: give the width of its vectors, such as --config.teacher.dims=768.")
 
     def load(self, context: ModelContext) -> tuple[()]:
-        self._callable()  # for its error: a missing function is refused before any text is read
+        self._callable()  # raises `InputError` for a missing function before any text is read
         return ()
 
     def vector_width(self) -> int:
@@ -177,8 +177,10 @@ class SentenceTransformers(Prompting, OutsideVectors):
 @functools.lru_cache(maxsize=1)
 def _loaded(options: SentenceTransformers) -> tuple[Any, dict[str, str]]:
     """The model, and the prompt of each role; the empty key is for sentences without a role."""
-    how = {"trust_remote_code": options.trust_remote_code, "truncate_dim": options.dims or None}
-    model = outside.loaded("SentenceTransformer", options.model, **how)
+    model = outside.loaded(
+        "SentenceTransformer", options.model, trust_remote_code=options.trust_remote_code,
+        truncate_dim=options.dims or None,
+    )  # fmt: skip
     if options.max_length:
         model.max_seq_length = options.max_length
     chosen = {"": options.prompt, "query": options.query_prompt, "document": options.document_prompt}
