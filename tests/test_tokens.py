@@ -176,6 +176,13 @@ def test_the_store_is_reused_and_its_digest_follows_every_input(tmp_path, monkey
     assert len({store.digest for store in others}) == 8 and others[0].digest == first.digest
 
 
+def test_a_store_that_lost_a_byte_is_refused(tmp_path):
+    ids = store_of(tmp_path, SENTENCES).folder / "0.ids"
+    ids.write_bytes(ids.read_bytes()[:-2])
+    with pytest.raises(InputError, match="is damaged; remove it"):
+        store_of(tmp_path, SENTENCES)
+
+
 def test_a_text_that_changes_while_it_is_tokenised_makes_no_store(tmp_path, monkeypatch):
     tokenise = tokens.tokenised_words
 

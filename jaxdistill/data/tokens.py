@@ -30,7 +30,7 @@ from jaxtyping import Integer
 from tokenizers import Tokenizer
 
 from jaxdistill.core import MASK_TOKENS, InputError, errors_of, unknown_id
-from jaxdistill.core.files import file_names, write_atomic, writing
+from jaxdistill.core.files import file_names, foreign_errors, write_atomic, writing
 from jaxdistill.core.paths import other_cache
 from jaxdistill.core.runtime import progress_bar
 from jaxdistill.data.chunks import Chunking, bare, tokens_around
@@ -103,7 +103,13 @@ class TokenStore:
         self.folder = folder
         self.chunking = chunking
         self._tokenizer = tokenizer
-        self._info = info = json.loads((folder / "store.json").read_text())
+        with foreign_errors(f"{folder} is damaged; remove it, and the text is tokenised again"):
+            self._info = info = json.loads((folder / "store.json").read_text())
+            self._arrays = {
+                # With their size, because a shorter file would be read in silence.
+                name: np.asarray(np.memmap(folder / name, dtype, mode="r", shape=size // np.dtype(dtype).itemsize))
+                for name, (dtype, size) in info["arrays"].items()
+            }
         self.digest: str = info["digest"]
         """Digest of everything that determines the tokens."""
         self.content_digest: str = info["content"]
@@ -120,9 +126,6 @@ class TokenStore:
         """Number of rows from each spec."""
         self.prompts: dict[str, str] = info["prompts"]
         """Maps each role of the text to its prompt; the empty string stands for no role."""
-        self._arrays = {
-            name: np.asarray(np.memmap(folder / name, dtype, mode="r")) for name, dtype in info["arrays"].items()
-        }
         self.keys: Integer[np.ndarray, " rows"] = self._arrays["keys"]
         """A 64-bit hash of each row's `text`; equal texts have equal keys."""
         self.input_row: Integer[np.ndarray, " rows"] = self._arrays["input_row"]
@@ -482,7 +485,7 @@ class _Builder(NamedTuple):
             "prompts": self.prompts,
             "max_length": self.max_length,
             "pad_id": next((pad for pad in pads if pad is not None), 0),
-            "arrays": {name: dtype for name, (dtype, _) in draft.files.items() if not name.startswith("rows/")},
+            "arrays": {name: file for name, file in draft.files.items() if not name.startswith("rows/")},
             "report": [*report, *column_lines],
         }
 
