@@ -259,7 +259,6 @@ def load_model(
     with while_reading(folder):
         modules = read_modules(folder)
         root = modules.transformer
-        chosen = _chosen_pooling(folder, modules, pooling, option)
         if modules.is_static:
             architecture, table, tokenizer, limit = static.read(root)
             params = {static.TABLE: table}
@@ -275,6 +274,8 @@ def load_model(
                 else:
                     architecture = dataclasses.replace(architecture, max_positions=modules.max_length)
             tokenizer = read_tokenizer(root, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
+        # Only now: of a family that cannot be read, the pooling does not matter.
+        chosen = _chosen_pooling(folder, modules, pooling, option)
         if chosen is None:
             definition = cross_definition(architecture)
         else:
