@@ -262,6 +262,7 @@ def read(
     columns: Mapping[str, str] | Sequence[str] = (TEXT,),
     *,
     numbers: bool = False,
+    headerless: bool = False,
     cache: str = "",
 ) -> Iterator[Row]:
     """Yields the rows of all specs in a fixed order, empty sentences included.
@@ -272,18 +273,24 @@ def read(
         `{"text": "sentence", "translation": "de"}`. Without a mapping, the only column of a table serves as `text`.
         `"sentence1|premise"` reads the first of these columns that a file has, `"subject+body"` both, joined with a space.
       numbers: also read columns of numbers, as text.
+      headerless: a `.csv` or `.tsv` file may lack a header, if it has just these columns in this order.
       cache: as `data.cache_folder`.
 
     Raises:
       InputError: a spec or a file is unusable; names the file.
     """
     for spec in specs:
-        for table in tables(spec, columns, numbers=numbers, cache=cache):
+        for table in tables(spec, columns, numbers=numbers, headerless=headerless, cache=cache):
             yield from table.rows()
 
 
 def tables(
-    spec: str, columns: Mapping[str, str] | Sequence[str], *, numbers: bool = False, cache: str = ""
+    spec: str,
+    columns: Mapping[str, str] | Sequence[str],
+    *,
+    numbers: bool = False,
+    headerless: bool = False,
+    cache: str = "",
 ) -> Iterator[Table]:
     """Yields the tables of a source, in the order of its rows; see `read`."""
     named, files = columns_of(columns), source_files(spec)
@@ -303,7 +310,8 @@ def tables(
         in_memory = paths.cache_folder() / TEXTS
         for path in files:
             label = spec if is_hub(spec) else "the text in memory" if path.parent == in_memory else str(path)
-            yield _table(_load_table(path, named, spec, cache), named, label, numbers=numbers)
+            dataset = _load_table(path, named, spec, cache, headerless=headerless)
+            yield _table(dataset, named, label, numbers=numbers)
 
 
 def _table(dataset: "Dataset", columns: Mapping[str, str], label: str, *, numbers: bool = False) -> Table:
@@ -334,7 +342,9 @@ def _table(dataset: "Dataset", columns: Mapping[str, str], label: str, *, number
     return Table(dataset, selected, label)
 
 
-def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -> "Dataset":
+def _load_table(
+    path: Path, columns: Mapping[str, str], spec: str, cache: str, *, headerless: bool = False
+) -> "Dataset":
     """The table of a file with columns."""
     if suffix(path) not in BUILDERS:
         raise InputError(f"{path} has an unknown format; use {', '.join(BUILDERS)}, or files: before it.")
@@ -353,9 +363,13 @@ def _load_table(path: Path, columns: Mapping[str, str], spec: str, cache: str) -
                 f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; check the "
                 "separator, add a first line such as text, or use .txt for one sentence per line."
             )
+        options = {"sep": separator, "quoting": quoting, "header": 0}
         names = [name if name and header.count(name) == 1 else f"column {index}" for index, name in enumerate(header)]
+        if headerless and len(header) == len(columns) and not {*header} & {*columns.values()}:
+            options["header"] = None
+            names = list(columns.values())
         advice = "" if is_quoted else f"; if its cells are quoted, write quoted:{path}"
-        return _load([path], builder, cache, {"sep": separator, "quoting": quoting}, columns=names, advice=advice)
+        return _load([path], builder, cache, options, columns=names, advice=advice)
     if builder == "text":
         return _load([path], builder, cache, {})
     if builder == "json":
@@ -391,8 +405,7 @@ def _load(
     if builder in ("csv", "text"):
         chosen["encoding"] = "utf-8-sig"
     if builder == "csv":  # `NA` is text, a blank line is a row, and the first of too many cells is no index
-        chosen |= {"keep_default_na": False, "skip_blank_lines": False, "index_col": False}
-        chosen |= {"names": columns, "header": 0}
+        chosen |= {"keep_default_na": False, "skip_blank_lines": False, "index_col": False, "names": columns}
     digest = hashlib.sha256("".join(map(digest_of_file, files)).encode()).hexdigest()[:16]
     folder = paths.cache_folder(cache) / "arrow" / digest
     escaped = [glob.escape(os.path.abspath(path)) for path in files]

@@ -175,13 +175,14 @@ class EmbeddingCache:
         return np.stack(vectors) if vectors else np.asarray(self._embed([]))
 
 
-def read_table(file: str | Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
+def read_table(file: str | Path, columns: Sequence[str], *, headerless: bool = False) -> list[tuple[str, ...]]:
     """The cells of each row in these columns, read as training reads text but without outer white space; leaves out blank rows.
+    `headerless`: the table may lack a header, see `data.text.read`.
 
     Raises `InputError` for a missing column or an empty cell.
     """
     rows = []
-    for row in read([str(file)], columns, numbers=True):
+    for row in read([str(file)], columns, numbers=True, headerless=headerless):
         cells = tuple(map(str.strip, row))
         if all(cells):
             rows.append(cells)

@@ -102,7 +102,7 @@ def read_pairs(file: str | Path) -> GradedPairs:
     try:
         rows = read_table(file, (*COLUMNS, "subset"))
     except MissingColumn:
-        rows = read_table(file, COLUMNS)
+        rows = read_table(file, COLUMNS, headerless=True)
     with foreign_errors(f"{file}: each row needs a score and two sentences"):
         scores = np.array([float(row[0]) for row in rows])
     return GradedPairs(
