@@ -22,7 +22,7 @@ import json
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -240,6 +240,45 @@ def mine(
         num_negatives=num_negatives, range_min=range_min, range_max=range_max, max_score=max_score, min_score=min_score,
         absolute_margin=absolute_margin, relative_margin=relative_margin, sampling_strategy=sampling_strategy, seed=seed,
     )  # fmt: skip
+    models = _load_models(
+        model, cross_encoder, prompt_name, corpus_prompt_name, logits=logits, progress=show_progress_bar,
+        pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision,
+    )  # fmt: skip
+    is_triplet = output_format == "triplet"
+    if path is None:
+        return _mined(texts, models, limits, is_triplet=is_triplet)
+    embedder = models.embedder
+    origin = {
+        **limits, "output_format": output_format, "logits": logits, "prompt of a query": models.query_prompt,
+        "prompt of a document": models.document_prompt, "model": embedder.model.digest(),
+        "max_length": embedder.model.max_length, "precision": embedder.compute_dtype.name,
+        "cross_encoder": models.cross_encoder_facts[0], "text": _digest(json.dumps(texts)),
+    }  # fmt: skip
+    sizes = f"{len(texts.queries):,} queries, {len(texts.documents):,} documents"
+    if written := finished(path, origin):
+        log.info(f"{path}: {written['rows']:,} rows; {sizes}")
+        return path
+    try_writing(path)
+    table = _mined(texts, models, limits, is_triplet=is_triplet)
+    _write_table(path, table, origin)
+    log.info(f"{path}: {len(table):,} rows; {sizes}")
+    return path
+
+
+def _load_models(
+    model: str | Path,
+    cross_encoder: str | Path,
+    prompt_name: str,
+    corpus_prompt_name: str,
+    *,
+    logits: bool,
+    progress: bool,
+    pooling: str,
+    max_length: int,
+    batch_size: int,
+    precision: Precision,
+) -> Models:
+    """Loads the models that `mine` names."""
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
     scorer, scorer_facts = None, [""]
     if str(cross_encoder).startswith(PREFIX):
@@ -250,30 +289,30 @@ def mine(
         scorer_facts = [scorer.model.digest(), scorer.compute_dtype.name]
     query_prompt = embedder.prefix(prompt_name or None, "" if prompt_name else "query")
     document_prompt = embedder.prefix(corpus_prompt_name or None, "" if corpus_prompt_name else "document")
-    models = Models(embedder, scorer, scorer_facts, query_prompt, document_prompt, logits, show_progress_bar)
+    return Models(embedder, scorer, scorer_facts, query_prompt, document_prompt, logits, progress)
 
-    origin = {
-        **limits, "output_format": output_format, "logits": logits, "prompt of a query": query_prompt,
-        "prompt of a document": document_prompt, "model": embedder.model.digest(), "max_length": embedder.model.max_length,
-        "precision": embedder.compute_dtype.name, "cross_encoder": scorer_facts[0], "text": _digest(json.dumps(texts)),
-    }  # fmt: skip
-    sizes = f"{len(texts.queries):,} queries, {len(texts.documents):,} documents"
-    if path and (written := finished(path, origin)):
-        log.info(f"{path}: {written['rows']:,} rows; {sizes}")
-        return path
-    if path:
-        try_writing(path)
+
+def _mined(texts: Questions, models: Models, limits: Mapping[str, Any], *, is_triplet: bool) -> list[dict[str, Any]]:
+    """The rows of the output; raises `InputError` without any. `limits` are the options of `hard_negatives`."""
+    num_negatives, range_max = limits["num_negatives"], limits["range_max"]
     positive_scores, scores, rows = _scored_candidates(texts, models, count=range_max)
     rows, scores = hard_negatives(scores, rows, texts.excluded, positive_scores, **limits)
     counts = np.isfinite(scores).sum(axis=1)
-    table = _table(texts, positive_scores, rows, scores, is_triplet=output_format == "triplet")
+    table = _table(texts, positive_scores, rows, scores, is_triplet=is_triplet)
     if not table:
         raise InputError(
             f"no query has enough negatives: at most {counts.max()} candidates of a query are within the limits and are not positives, "
             f"{num_negatives=}; relax the limits, raise range_max, or add documents with corpus."
         )
-    if path is None:
-        return table
+    positives = np.concatenate(positive_scores)
+    log.info(f"mean score of positives {positives.mean():.4f}, of negatives {scores[np.isfinite(scores)].mean():.4f}")
+    if lacking := (counts < num_negatives).sum():
+        log.info(f"{lacking:,} of {len(counts):,} queries have fewer than {num_negatives} negatives; {range_max=}")
+    return table
+
+
+def _write_table(path: Path, table: Sequence[Mapping[str, Any]], origin: Mapping[str, Any]) -> None:
+    """Writes the rows to a `.tsv` file, and a note of what they were made of."""
     with writing(path), drafted(path) as draft:
         with open(draft, "w", encoding="utf-8", newline="\n") as file:
             for cells in (table[0], *(row.values() for row in table)):
@@ -282,12 +321,6 @@ def mine(
                 )
                 file.write("\t".join(texts_of_cells) + "\n")
         write_note(path, origin, {"rows": len(table)})
-    positives = np.concatenate(positive_scores)
-    log.info(f"mean score of positives {positives.mean():.4f}, of negatives {scores[np.isfinite(scores)].mean():.4f}")
-    if lacking := (counts < num_negatives).sum():
-        log.info(f"{lacking:,} of {len(counts):,} queries have fewer than {num_negatives} negatives; {range_max=}")
-    log.info(f"{path}: {len(table):,} rows; {sizes}")
-    return path
 
 
 def _table(
