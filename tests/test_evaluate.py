@@ -271,10 +271,7 @@ def test_what_fails_costs_itself_only(tiny, data, tmp_path, capsys):
     report = json.loads((out / "results.json").read_text())
     (model,) = report["models"]
     assert set(model["failed"]) == {"transfer/mr", "transfer/subj"} and list(report["failed"]) == [str(unknown)]
-    assert (
-        "mr.all.tsv.gz (Error tokenizing data. C error: Expected 2 fields in line 62, saw 3"
-        in model["failed"]["transfer/mr"]
-    )
+    assert "mr.all.tsv.gz (Error tokenizing data. C error: Expected 2 fields" in model["failed"]["transfer/mr"]
     assert "label 'positive' is not one of 0, 1" in model["failed"]["transfer/subj"]
     assert {"transfer/cr", "geometry/anisotropy"} <= set(model["scores"]) and (out / "index.html").exists()
     assert len([line for line in errors if line.startswith("failed: ")]) == 3
