@@ -241,7 +241,8 @@ def mine(
         absolute_margin=absolute_margin, relative_margin=relative_margin, sampling_strategy=sampling_strategy, seed=seed,
     )  # fmt: skip
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
-    scorer, scorer_facts = None, [""]
+    scorer = None
+    scorer_facts = [""]  # what its scores depend on: digest and precision
     if str(cross_encoder).startswith(PREFIX):
         scorer = Reranker(str(cross_encoder), batch_size=batch_size)
         scorer_facts = [scorer.digest()]
