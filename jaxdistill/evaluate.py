@@ -220,7 +220,7 @@ def evaluate(
 
     Args:
       model: Folder, package:NAME/PATH or hub name, or A+B for the mean of several models' scores. From Python also a list, and
-        results of `jaxdistill.load`, which read as they were loaded.
+        models from `jaxdistill.load`, with the options given there.
       tasks: Names from the list above; empty: the tasks of the given sets, or sts.
       data: Data folder with sts/, transfer/ and so on; None: $JAXDISTILL_DATA, or else the Hugging Face hub for STS.
       pairs: Your graded pairs, with columns score, sentence1, sentence2.

@@ -280,7 +280,8 @@ def _load_models(
 ) -> Models:
     """Loads the models that `mine` names."""
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
-    scorer, scorer_facts = None, [""]
+    scorer = None
+    scorer_facts = [""]  # what its scores depend on: digest and precision
     if str(cross_encoder).startswith(PREFIX):
         scorer = Reranker(str(cross_encoder), batch_size=batch_size)
         scorer_facts = [scorer.digest()]

@@ -117,9 +117,10 @@ def defaults(*, objective: str, student: str = "cut", teacher: str = "live") -> 
 
 
 def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> None:
-    """Changes the kind of the student, the teacher or the objective.
+    """Changes the kind of the student, the teacher or the objective; `A+B` makes the objective a sum, in `config.objectives`.
 
-    A student or teacher keeps the values of options that both kinds have; others get defaults. `options` are set last.
+    A student or teacher keeps the values of options that both kinds have; its other options get defaults. `options` are
+    set last; a sum ignores them.
     """
     if section == "objective" and "+" in kind:
         kinds = kind.split("+")
@@ -226,7 +227,7 @@ def parse_stages(config: ConfigDict | Mapping[str, Any]) -> list[Config]:
 
 
 def of_stage(number: int, stages: Sequence[Any]) -> contextlib.AbstractContextManager[None]:
-    """Puts the number of the stage before an `InputError` inside, if there are several stages."""
+    """A context that puts the stage's number before the message of an `InputError`, if there are several stages."""
     return errors_of(f"stage {number}") if len(stages) > 1 else contextlib.nullcontext()
 
 

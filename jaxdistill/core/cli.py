@@ -113,8 +113,8 @@ class _Pipe(io.FileIO):
             return len(data)
 
 
-def _lasting(stream: Any) -> Any:
-    """Standard output or error as a stream that never fails: not without a reader, if it was closed, or for odd characters."""
+def _unfailing(stream: Any) -> Any:
+    """A stream like standard output or error that raises nothing if it is closed, has no reader, or cannot encode a character."""
     if stream is None:  # the program was started with it closed
         return open(os.devnull, "w")
     if type(stream) is not io.TextIOWrapper:  # of a notebook or a test
@@ -139,7 +139,7 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None =
     sys.unraisablehook = functools.partial(_print_unraisable, sys.unraisablehook)
     # Without tracebacks: Orbax also raises the error that it logs, such as the death of another process.
     logging.getLogger("absl").addFilter(lambda record: not record.exc_info)
-    sys.stdout, sys.stderr = map(_lasting, streams)
+    sys.stdout, sys.stderr = map(_unfailing, streams)
     try:
         runtime.prepare_libtpu()
         runtime.keep_compiled()

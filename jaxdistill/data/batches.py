@@ -94,8 +94,8 @@ class Batches:
       batch_size: sentences per step.
       seed: seed of order and augmentation.
       weights: relative sampling weight of each source; empty: all sentences are sampled equally often.
-      sources: what the batches of each source train; empty: batches mix the sources.
-      keyed: whether batches have `keys`.
+      sources: for each source, the terms of the objective that its batches train; empty: batches mix the sources.
+      keyed: whether batches have `keys`, hashes by which an objective compares texts.
       groups: number of groups of a batch, each packed by itself; a multiple of the devices.
       local: the groups that this process holds, ascending; None: all.
       reserve_rows: number of rows that are held out of training, with all rows of equal text.

@@ -89,8 +89,10 @@ class _Needs(NamedTuple):
 
     @classmethod
     def of(cls, batches: Sequence[Integer[np.ndarray, "g _"]], longest: int, divided: bool) -> "_Needs":
+        """Simulates packing; `longest` is the stream's maximum sentence length, `divided` whether rows may be divided."""
         full_length = -(-longest // LENGTH_STEP) * LENGTH_STEP
         forms = _forms(full_length, PARTS if divided else ())
+        # [batches, forms, 2]: all rows, and the divided ones among them.
         needs = np.array([[rows_needed(batch, *form) for form in forms] for batch in batches])
         reach = np.array([batch.max() for batch in batches])
         tokens = np.array([batch.sum(axis=1).max() for batch in batches])
@@ -101,7 +103,7 @@ class _Needs(NamedTuple):
         return self.rows - self.divided
 
     def with_margin(self) -> list[Shape]:
-        """Each form's shape with a margin for unseen batches: without it, one in a few hundred needs the last shape."""
+        """Each form's shape with a margin for unseen batches: without it, one batch in a few hundred needs the largest shape."""
         tokens = (self.tokens.mean() + MARGIN_DEVIATIONS * self.tokens.std()) * (1.0 + MARGIN_SHARE)
         larger = []
         for index, (length, parts) in enumerate(self.forms):

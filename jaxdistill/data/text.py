@@ -174,7 +174,7 @@ def files_of(option: str, specs: Sequence[str]) -> list[str]:
 
 
 def file_of(option: str, spec: str) -> str:
-    """The one file that an option names, behind the spec's prefix."""
+    """The only file that an option's spec names, with the spec's prefix such as `raw:`; raises `InputError` if not exactly one."""
     files = files_of(option, [spec])
     if len(files) != 1:
         names = ", ".join(map(os.path.basename, files))
@@ -514,8 +514,10 @@ def quiet_datasets() -> Iterator[None]:
     import datasets
     from tqdm import tqdm
 
-    interval, tqdm.monitor_interval = tqdm.monitor_interval, 0
-    had_bars, verbosity = not datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
+    interval = tqdm.monitor_interval
+    had_bars = not datasets.are_progress_bars_disabled()
+    verbosity = datasets.logging.get_verbosity()
+    tqdm.monitor_interval = 0  # starts no thread
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity(logging.CRITICAL)
     try:
@@ -559,7 +561,9 @@ def _requested(columns: Mapping[str, str]) -> set[str]:
 
 
 def _choices(source: str) -> list[tuple[str, ...]]:
-    """The columns that `source` may mean, best first.
+    """What `source` may mean, best first; each choice is a tuple of columns to join.
+
+    `|` separates alternatives, and `+` columns to join, unless a column's own name has these signs.
 
     >>> _choices("subject+body|text")
     [('subject+body|text',), ('subject+body',), ('subject', 'body'), ('text',), ('text',)]
@@ -662,7 +666,11 @@ def parse_roles(text: str, *, columns: Sequence[str], sources: int) -> Roles:
             named[column] = roles[-1]
     if len(roles) == 1 and not named:
         roles *= sources
-    fits = len(named) == len(roles) and named.keys() <= {*columns} if named else len(roles) == sources
+    if named:
+        every_role_has_a_column = len(named) == len(roles)
+        fits = every_role_has_a_column and named.keys() <= {*columns}
+    else:
+        fits = len(roles) == sources
     if not fits or not {*roles} <= {*ROLES, ""}:
         raise InputError(
             f"data.roles={text!r} does not fit {sources} source{'s' * (sources != 1)} with the columns {', '.join(columns)}; give one of "
@@ -696,10 +704,10 @@ def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, 
         for name, file_name in columns.items():
             try:
                 if name != TEXT:
-                    next(tables(spec, {name: file_name}), None)
+                    next(tables(spec, {name: file_name}), None)  # raises if the source lacks the column
             except MissingColumn:
-                no_source_has_it = all(name not in portion.columns for portion in chosen)
-                if no_source_has_it and source == len(specs) - 1:
+                is_last_source = source == len(specs) - 1
+                if is_last_source and not any(name in portion.columns for portion in chosen):
                     raise
                 continue
             chosen.append(Portion(source, {name: file_name}, [roles[source][name]]))

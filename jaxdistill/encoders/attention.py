@@ -54,7 +54,10 @@ class AttentionInputs(NamedTuple):
 
 
 class Attention(nnx.Module):
-    """Multi-head self-attention; `Layer` applies its norms. `sliced`: a loop over layers slices its weights."""
+    """Multi-head self-attention; its `norm` is applied by `Layer`.
+
+    `sliced`: a loop over layers slices the weights, so queries, keys and values are separate products.
+    """
 
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs, normed: bool = True, sliced: bool = False):
         self.heads = a.heads

@@ -199,8 +199,12 @@ def _of_collection(collection: str, name: str) -> Path:
 
 
 def read_set(files: SetFiles) -> RetrievalSet:
-    """Reads a set; raises `InputError` for a bad row, a duplicate id, two different judgements of a query and a document, a judged
-    query without text, or no relevant document that the set has."""
+    """Reads a set, without the queries that have no judgement.
+
+    Raises:
+      InputError: a bad row, a duplicate id, two grades of a document for a query, a judged query without text, or no
+        relevant document in the corpus.
+    """
     queries = {name: row[-1] for name, row in _records(files.queries, ["text"]).items()}
     corpus = _records(files.corpus, ["title", "text"])
     judged: dict[str, dict[str, int]] = {}
@@ -218,14 +222,15 @@ def read_set(files: SetFiles) -> RetrievalSet:
         )
     if absent := len(relevant - corpus.keys()):
         log.warning("%s lacks %s of the relevant documents; they count as never found", files.corpus[0], f"{absent:,}")
-    shared = queries.keys() & corpus.keys()
+    shared_ids = queries.keys() & corpus.keys()
     return RetrievalSet(
         name=files.name,
         split=files.split,
         documents={name: " ".join(filter(None, row)) for name, row in corpus.items()},
         queries={query: text for query, text in queries.items() if query in judged},
         judged={query: judged[query] for query in queries if query in judged},
-        also_documents={name for name in shared if queries[name].split() == corpus[name][-1].split()},
+        # The last column is the text; `split` ignores differences in white space.
+        also_documents={name for name in shared_ids if queries[name].split() == corpus[name][-1].split()},
     )
 
 

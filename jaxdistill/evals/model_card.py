@@ -130,13 +130,15 @@ def model_card(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence
 
 
 def averaged_steps(steps: Sequence[int]) -> str:
-    """`Facts.averaged` of a student made from the checkpoints of these steps; empty for a single one."""
+    """The steps of averaged checkpoints, separated by commas, for `Facts.averaged`; empty for a single checkpoint."""
     return ", ".join(map(str, steps)) if len(steps) > 1 else ""
 
 
 def origin_of(*models: SentenceModel) -> dict[str, str]:
-    """The base models of these models, and the languages that they share, as their cards state them: for the `Facts` of a model that
-    is made from them. Models without a stated language do not count."""
+    """`base_models` and `languages` for the `Facts` of a model made from `models`: all their base models, and their common languages.
+
+    A model whose card states no language does not limit the common ones.
+    """
     stated = [model.languages for model in models if model.languages]
     shared = (
         [language for language in stated[0] if all(language in languages for languages in stated)] if stated else []

@@ -173,7 +173,12 @@ def _shares(row: ScoreRow, entries: Sequence[Entry], teacher: str) -> list[str] 
 
 
 def entries_of(content: Mapping[str, Any], scored_pairs: Mapping[str, Any] | None = None) -> list[Entry]:
-    """The models, with their graded pairs to plot, and the rows of papers in the content of an evaluation's results file."""
+    """The report's entries: the models of an evaluation, then the rows of papers beside them.
+
+    Args:
+      content: content of the evaluation's results file.
+      scored_pairs: maps models to their `Entry.scored_pairs`.
+    """
     names = short_names([row["model"] for row in content["models"]])
     entries = []
     for row in content["models"]:
@@ -194,7 +199,7 @@ def failures(content: Mapping[str, Any]) -> dict[str, str]:
 
 
 def write_evaluation(content: Mapping[str, Any], scored_pairs: Mapping[str, Any], path: Path) -> None:
-    """Writes the report of an evaluation; arguments as of `entries_of`."""
+    """Writes the report of an evaluation; `entries_of` explains `content` and `scored_pairs`."""
     inputs = content["inputs"]
     settings = {
         name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in inputs.items() if value

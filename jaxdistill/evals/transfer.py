@@ -248,9 +248,10 @@ def _train(
 def _principal_axes(
     features: Float[Array, "n d"], training: Bool[Array, " n"]
 ) -> tuple[Float[Array, "n d"], Float[Array, " d"]]:
-    """All rows, centred, in the principal axes of the `training` rows, and upper bounds of these rows' variances along the axes.
+    """All rows, centred, in the principal axes of the `training` rows, and these rows' variances along the axes.
 
-    A rotation changes neither the penalty nor the predictions, and a shift only the bias, which is not penalised.
+    A rotation changes neither the penalty nor the predictions, and a shift only the bias, which is not penalised. The
+    variances are slightly too large, because `_train` needs upper bounds.
     """
     count = training.sum().astype(features.dtype)
     centred = features - jnp.where(training[:, None], features, 0.0).sum(axis=0, keepdims=True) / count

@@ -90,7 +90,7 @@ def tokenised_text(
 
 
 def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: TokenStore) -> None:
-    """Raises `InputError` like `tokenised_text`, for a model that tokenises the text itself; tests evenly spaced sentences."""
+    """Raises `InputError` if too much of the text is unknown to the tokenizer of `model`; samples evenly spaced sentences."""
     rows = range(0, store.rows, -(-store.rows // SAMPLE))
     for column in columns_of_views(store, views):
         texts = [store.text(column, row) for row in rows]

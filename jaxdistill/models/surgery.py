@@ -152,10 +152,10 @@ POSITIONS_PER_WORD, POSITIONS = 4, 32
 
 
 def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> SentenceModel:
-    """The model with embedding tables of `width` and a projection to its layers' width: SimTDE's student, as an ELECTRA.
+    """The model with embedding tables of `width` and a projection to its layers' width: SimTDE's student, in ELECTRA's form.
 
     `init` is `random`, or `svd`: projects the model's tables to the word table's first right singular vectors, and fits the
-    projection to the old block's output by least squares over the vocabulary.
+    projection by least squares over the vocabulary, so that the layers' input changes little.
     """
     old, pooling = model.definition.architecture, model.definition.pooling
     if width >= old.hidden_size or old.family not in COMPACTED or pooling.tokens == "pooler":
@@ -267,9 +267,11 @@ def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
     model = model.without_prompts()
     if model.definition.reads_pairs:
         return model
-    definition, width = cross_definition(model.definition.architecture), model.definition.architecture.hidden_size
+    definition = cross_definition(model.definition.architecture)
+    width = model.definition.architecture.hidden_size
     has_pooler = definition.architecture.pooler
-    body = {path: a for path, a in {**model.params, **model.unread_pooler}.items() if path.startswith("transformer/")}
+    arrays = {**model.params, **model.unread_pooler}
+    body = {path: array for path, array in arrays.items() if path.startswith("transformer/")}
     params = {path: array for path, array in body.items() if has_pooler or not path.startswith(POOLER)}
     new_layers = {f"dense/{index}": dense.out_features for index, dense in enumerate(definition.dense)}
     # NOTE: a pooler of zeros, which exports of encoders without a pooler have, is replaced.
@@ -280,7 +282,8 @@ def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
         kernel = INITIAL_DEVIATION * np.asarray(jax.random.normal(layer_key, (width, out_features), np.float32))
         params |= {f"{path}/kernel": kernel, f"{path}/bias": np.zeros(out_features)}
     params = {path: np.asarray(array, np.float32) for path, array in params.items()}
-    unread_pooler, source = {} if has_pooler else model.unread_pooler, f"cross-encoder of {model.source}"
+    unread_pooler = {} if has_pooler else model.unread_pooler
+    source = f"cross-encoder of {model.source}"
     return dataclasses.replace(model, definition=definition, params=params, source=source, unread_pooler=unread_pooler)
 
 

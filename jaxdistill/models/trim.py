@@ -75,7 +75,7 @@ def old_ids(before: Tokenizer, after: Tokenizer) -> Integer[np.ndarray, " v"]:
 
 
 def _processors(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The post-processor, or those in a sequence of them, as parts of `content`: changing them changes it."""
+    """The post-processors in the content of a `tokenizer.json`; editing these dicts edits `content`."""
     outer = content.get("post_processor") or {}
     return outer.get("processors", [outer])
 

@@ -74,7 +74,7 @@ class SimCSE(Objective):
         return jax.nn.logsumexp(logits, axis=1) - positive
 
     def nt_xent(self, vectors: Float[Array, "b 2 e"], factor: Float[Array, ""]) -> Float[Array, " b"]:
-        """Mean loss of an example's two sentences, each contrasted with the 2b - 1 others."""
+        """Mean loss of an example's two sentences, each contrasted with the 2b - 1 others; `factor` is 1 / temperature."""
         count, views, width = vectors.shape
         sentences = vectors.reshape(count * views, width)
         logits = without_own(factor * products(sentences, sentences))

@@ -464,10 +464,11 @@ def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: pat
     """
     inputs = StudentInputs(context_of(config, workdir), config.teacher, teachers)
     student = config.student.make(inputs)
+    # Other teachers are not among `teachers`, so their prompts are unknown here.
     if not (config.teacher.scores_pairs or config.teacher.is_outside):
         check_roles(config.data, [student, *teachers])
     similarity = config.objective.similarity or (teachers[0] if teachers else student).definition.similarity
-    # Targets of several teachers have unit length, transformed ones other lengths than the teacher's.
+    # Only a single teacher's untransformed vectors have the lengths that its dot product needs.
     if len(teachers) > 1 or config.teacher.transforms:
         similarity = "cosine"
     by_dot = [model.source for model in (*teachers, student) if model.definition.similarity == "dot"]

@@ -98,7 +98,7 @@ def dev_tasks(config: Config, *, similarity: str = "cosine") -> dict[str, Task]:
 
 
 def agreement_pairs(config: Config) -> Sequence[Sequence[str]]:
-    """The first and the second sentences of the pairs in `evals.agreement`; empty without it."""
+    """The neighbouring sentences of the text `evals.agreement` as pairs: all first ones, all second ones; empty without it."""
     if not config.evals.agreement:
         return ()
     rows = read(split_specs(config.evals.agreement), cache=config.data.cache_folder)
@@ -160,10 +160,10 @@ def make_dev(config: Config, tasks: Mapping[str, Task], agreement_task: Task | N
 def dev_agreement(
     config: Config, targets: "Targets", file_pairs: Sequence[Sequence[str]], held_out: Integer[np.ndarray, " n"]
 ) -> Task | None:
-    """Agreement with the teacher on the pairs of `evals.agreement` or, without them, on the held-out rows: on pairs of the text if
-    the teacher scores pairs, else on each sentence with its nearest neighbour and with a random one.
+    """The evaluation of agreement with the teacher; None without a teacher, or if too few rows are held out.
 
-    None without a teacher, or if too few rows are held out.
+    It uses `file_pairs`, if there are any. Without them it uses the held-out rows: their pairs if the teacher scores pairs,
+    else each sentence with its nearest neighbour and with a random one.
     """
     if file_pairs:
         assert targets.embed is not None  # `check_dev` has found a teacher

@@ -60,7 +60,10 @@ class Outcome(NamedTuple):
 def outcome_of(
     run: Run, workdir: Workdir, record: Mapping[str, Any], *, seconds: float, spent: Mapping[str, float]
 ) -> Outcome:
-    """The student that a finished training ends with, and its scores; `record` is that of `Evaluator`."""
+    """The student that a finished training ends with, and its scores.
+
+    `record` is what `Evaluator` noted; `seconds` and `spent` become the outcome's.
+    """
     averaged = sorted(set(run.config.evals.average))
     best_step, scores = record["best_step"], record["scores"]
     checkpoints = Checkpoints(workdir, read_only=True)

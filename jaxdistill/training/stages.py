@@ -234,7 +234,8 @@ def run_training(
     # Only now is anything written: a dry run writes nothing, and neither does a run whose input is wrong.
     with files.held():
         # If a launcher repeats the command after a kill, the run does not go back again.
-        if config.run.restore_step not in (-1, before and before.run.restore_step):
+        has_gone_back = before is not None and before.run.restore_step == config.run.restore_step
+        if config.run.restore_step != -1 and not has_gone_back:
             Checkpoints(files).go_back(config.run.restore_step, run.program.like, run.program.shardings)
         if is_first:
             workdirs.claim_workdir(workdir, config, write=True)

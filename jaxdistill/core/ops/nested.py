@@ -66,8 +66,8 @@ class Nested(Objective):
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded | None) -> LossAux:
         """Mean of the losses over the widths; the metrics are the full width's, plus each width's loss."""
-        total, whole, metrics = self.objective(params, state["whole"], student, teacher)
-        states = {"whole": whole}
+        total, whole_state, metrics = self.objective(params, state["whole"], student, teacher)
+        states = {"whole": whole_state}
         width = student.sentences.shape[-1]
         metrics = {**metrics, f"loss/{width}": jnp.mean(total)}
         shorter = [dim for dim in self.dims if dim != width]
@@ -75,8 +75,9 @@ class Nested(Objective):
             cut = student.sentences[..., :dim]
             if self._projected:
                 projected = jnp.matmul(cut, params[f"nested/{dim}/kernel"], precision=jax.lax.Precision.HIGHEST)
-                wide_student = student._replace(sentences=projected)
-                losses, _, _ = self.objective(params, state["whole"], wide_student, teacher)
+                projected_student = student._replace(sentences=projected)
+                # All widths read the state from before the step; the full width alone updates it.
+                losses, _, _ = self.objective(params, state["whole"], projected_student, teacher)
             else:
                 cut_teacher = None if teacher is None else teacher._replace(sentences=teacher.sentences[..., :dim])
                 cut_student = student._replace(sentences=cut)

@@ -54,7 +54,8 @@ def locate(spec: str) -> Path:
         if (folder / "checkpoints").is_dir() and (folder / "export").is_dir():
             raise InputError(f"{spec} is the workdir of a training, not a model; its student is {folder / 'export'}.")
         return folder
-    if not spec or spec.startswith((".", "/", "~", "package:")) or spec.count("/") > 1 or folder.exists():
+    is_hub_like = spec and not spec.startswith((".", "/", "~", "package:")) and spec.count("/") <= 1
+    if not is_hub_like or folder.exists():  # what exists here is a file
         raise InputError(f"model folder {spec!r} does not exist; give a folder, package:NAME/PATH, or a hub name.")
     import huggingface_hub
 

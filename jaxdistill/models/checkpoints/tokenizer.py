@@ -140,7 +140,7 @@ def _is_read_unchanged(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
 
 
 def _uses_named_tokens(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
-    """Whether a WordPiece tokenizer uses the `WORDPIECE_TOKENS` that the files beside `tokenizer.json` name."""
+    """Whether a WordPiece tokenizer's [CLS], [SEP] and [UNK] are those that the files beside `tokenizer.json` name."""
     empty = tokenizer.encode("")  # with padding, where the file says so
     used = [token for token, is_read in zip(empty.tokens, empty.attention_mask, strict=True) if is_read]
     used.append(tokenizer.model.unk_token)
@@ -204,10 +204,11 @@ def _check_reads_own_words(tokenizer: tokenizers.Tokenizer, folder: Path) -> Non
     entries = [tokenizer.id_to_token(id) or "" for id in range(0, size, max(1, size // SAMPLED_ENTRIES))]
     words = [entry.removeprefix("##").strip("\u2581\u0120") for entry in entries]  # without marks of spaces
     words = [word for word in words if word.isalnum()]
+    # A word that the tokenizer does not know becomes the unknown token, or that and the mark of a space.
     ids_of_unknown = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}
     encodings = tokenizer.encode_batch(words, add_special_tokens=False)
     known = sum(not ids_of_unknown.issuperset(encoding.ids) for encoding in encodings)
-    if not size or 2 * known <= len(words):
+    if 2 * known <= len(words):
         raise InputError(
             f"{folder}: the tokenizer knows {known} of {len(words)} words of its own vocabulary; correct tokenizer_class in {CONFIG}."
         )

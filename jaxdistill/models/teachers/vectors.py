@@ -74,7 +74,7 @@ class StoredVectors(Teacher):
     def vectors(
         self, inputs: TargetInputs, view: str
     ) -> Float[np.ndarray, "rows _"] | targets.Selected | targets.Joined:
-        """The vectors of a view of the text, one for each row, as they come."""
+        """The vectors of a view of the text, one for each row, before `whiten` and `components`."""
         raise NotImplementedError
 
     def whitened(self, array: Float[np.ndarray, "rows _"] | targets.Selected | targets.Joined) -> targets.Stored:
