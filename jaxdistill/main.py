@@ -98,7 +98,7 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
 
 
 def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """The last value of `--config`, empty if there is none, and all other arguments.
+    """The last value of `--config`, or an empty string without that flag, and all other arguments.
 
     `--config.X VALUE` and `--workdir VALUE` become one argument with `=`, as the command on a model card needs them.
     """

@@ -202,7 +202,7 @@ def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
 
 
 def closest_option(name: str, names: Sequence[str], *, flag: str = "") -> str:
-    """` Did you mean X?` for an option whose last word is similar; empty if there is none."""
+    """The hint ` Did you mean X?`, with the option whose last word is most similar; an empty string if none is close."""
     section, _, word = name.rpartition(".")
     ordered = sorted(names, key=lambda other: (other.rpartition(".")[0] == section, -other.count(".")))
     # Of options with the same last word, the last one stays: in the same section, or else with the fewest dots.

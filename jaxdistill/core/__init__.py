@@ -108,7 +108,7 @@ def closest(word: str, choices: Sequence[str]) -> str:
 
 
 def did_you_mean(word: str, choices: Sequence[str]) -> str:
-    """` Did you mean X?` with the `closest` choice; empty if there is none."""
+    """The hint ` Did you mean X?`, with the `closest` choice; an empty string if none is close."""
     close = closest(word, choices)
     return f" Did you mean {close}?" if close else ""
 

@@ -157,8 +157,10 @@ class Architecture:
 
     @property
     def repeated_layers(self) -> tuple[int, int]:
-        """(start, period): the layers from `start` on are whole periods, at least two, and the layers of a period are built
-        like those of the period before. (`layers`, 0) if no layers repeat."""
+        """`(start, period)`: from layer `start` on, the same sequence of `period` layers repeats at least twice, to the last layer.
+
+        `(layers, 0)` if no layers repeat.
+        """
         structure = [(self.kind(layer), self.first_norm or layer > 0) for layer in range(self.layers)]
         repeats = [
             (start, period)

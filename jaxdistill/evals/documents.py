@@ -235,7 +235,10 @@ def read_set(files: SetFiles) -> RetrievalSet:
 
 
 def _judgements(rows: list[list[str]]) -> list[list[str]]:
-    """Query, document and relevance of each row: in this order, or in that of a header with the names of `JUDGEMENT`."""
+    """The query, document and relevance of each row.
+
+    The columns are in this order, unless the first row is a header with the names of `JUDGEMENT`.
+    """
     header = [name.lower() for name in rows[0]] if rows else []
     if {*JUDGEMENT} <= {*header}:
         named = [dict(zip(header, row, strict=True)) for row in rows[1:]]
@@ -389,7 +392,10 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
 
 
 def _run(model: Model, test_set: TestSet) -> Result:
-    """Scores the model on its own index, or on that of the index model; raises the error with which the set was not found."""
+    """Scores the model on an index of its own, or on that of the index model.
+
+    If the set was not found, raises the error that says so.
+    """
     if isinstance(test_set.content, InputError):
         raise test_set.content
     retrieval_set = read_set(test_set.content)

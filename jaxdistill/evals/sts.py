@@ -4,8 +4,9 @@ The protocol is `all` of SimCSE (Gao et al., EMNLP 2021, appendix B): Spearman's
 score over all pairs of a set together, without a trained regressor. The average is over the seven tests. SentEval's own
 protocol, the mean over a set's subsets, differs by several points and is not comparable.
 
-The sets come from a data folder (`sts/sts12.test.tsv.gz` and so on) or from the Hugging Face hub. NOTE: the hub's copies have original case and spacing, while the SentEval files are lower-cased and
-tokenised: an uncased model gets nearly the same score on both, a cased one may not. The hub's SICK has 4,906 test pairs, the
+The sets come from a data folder (`sts/sts12.test.tsv.gz` and so on) or from the Hugging Face hub. NOTE: the hub's copies have
+original case and spacing, while the SentEval files are lower-cased and tokenised: an uncased model gets nearly the same score on
+both, a cased one may not. The hub's SICK has 4,906 test pairs, the
 original file 4,927.
 
 The seven tracks of SemEval-2017 task 1 (Cer et al., https://arxiv.org/abs/1708.00055) are pairs of Spanish, Arabic and mixed

@@ -250,7 +250,7 @@ def make_step(
     """The layout of the state and the jitted training step for these models, whose parameters may be mere shapes.
 
     Args:
-      teacher: the only teacher model, to whose sizes an objective may map the student's; None if there is none or several.
+      teacher: the teacher model, to whose sizes an objective may map the student's; None without one, and with several.
       live: whether the step runs the teacher.
       steps: the step at which the learning-rate schedule ends.
     """

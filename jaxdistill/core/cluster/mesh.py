@@ -212,7 +212,7 @@ def _frozen_dtype(path: str, array: Array, dtype: DTypeLike) -> np.dtype:
 
 
 def place_batch(batch: Any, mesh: Mesh) -> Any:
-    """Places a batch on devices; each process passes its own part, that of its `local_groups`."""
+    """Places a batch on the devices of the mesh. Each process passes the groups of the batch that `local_groups` gives it."""
     return jax.make_array_from_process_local_data(batch_sharding(mesh), batch)
 
 

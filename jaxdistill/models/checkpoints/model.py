@@ -347,7 +347,7 @@ def read_architecture(folder: Path) -> Architecture:
 def _transformer_params(
     definition: EncoderDefinition, folder: Path, *, frozen: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Reads the parameters of a transformer and of its head for pairs, if it has one; and those of a pooler that it does not use."""
+    """The parameters of a transformer, with a cross-encoder's head, and those of a pooler that the definition does not use."""
     tensors, shapes, source = read_checkpoint(folder), param_shapes(definition), str(folder)
     module, width = family(definition.architecture.family), definition.architecture.hidden_size
     names = tensor_names(module.NAMES, shapes)

@@ -108,7 +108,7 @@ def gives_types(folder: Path) -> bool:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    """The content of a JSON file; empty if there is none."""
+    """The content of a JSON file; empty if the file does not exist."""
     return read_settings(path) if path.exists() else {}
 
 
@@ -207,10 +207,10 @@ def _check_reads_own_words(tokenizer: tokenizers.Tokenizer, folder: Path) -> Non
     # A word that the tokenizer does not know becomes the unknown token, or that and the mark of a space.
     ids_of_unknown = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}
     encodings = tokenizer.encode_batch(words, add_special_tokens=False)
-    known = sum(not ids_of_unknown.issuperset(encoding.ids) for encoding in encodings)
-    if 2 * known <= len(words):
+    read_words = sum(not ids_of_unknown.issuperset(encoding.ids) for encoding in encodings)
+    if 2 * read_words <= len(words):
         raise InputError(
-            f"{folder}: the tokenizer knows {known} of {len(words)} words of its own vocabulary; correct tokenizer_class in {CONFIG}."
+            f"{folder}: the tokenizer knows {read_words} of {len(words)} words of its own vocabulary; correct tokenizer_class in {CONFIG}."
         )
 
 
