@@ -290,7 +290,7 @@ def torch_step(size: Size, *, stored: bool = False) -> dict[str, Any]:
         queue=random_unit((size.queue, width)), bfloat16=True, compiled=True, device=torch_device(),
     )  # fmt: skip
     batch = torch_tokens(2 * size.batch, size.tokens), torch.tensor(random_unit((size.batch, width)))
-    return {"step": torch_times(lambda: opponent.step(batch), size, sentences=size.batch)}
+    return {"step": torch_times(lambda: opponent.step(batch), opponent.device, size, sentences=size.batch)}
 
 
 def torch_encode(size: Size) -> dict[str, Any]:
@@ -304,7 +304,7 @@ def torch_encode(size: Size) -> dict[str, Any]:
     for length, count in encode_shapes():
         tokens = {name: array.to(device) for name, array in torch_tokens(count, length).items()}
         with torch.inference_mode(), torch.autocast(device, dtype=torch.bfloat16):
-            found[f"{length} slots"] = torch_times(lambda tokens=tokens: model(tokens), size, sentences=count)
+            found[f"{length} slots"] = torch_times(lambda tokens=tokens: model(tokens), device, size, sentences=count)
     return found
 
 
@@ -325,7 +325,7 @@ def torch_queue(size: Size) -> dict[str, Any]:
             with torch.autocast(device, dtype=torch.bfloat16):
                 congen_loss(vectors, targets, keys, temperature=0.05).backward()
 
-        found[f"{len(queue)} keys"] = torch_times(call, size)
+        found[f"{len(queue)} keys"] = torch_times(call, device, size)
     return found
 
 
@@ -337,12 +337,12 @@ def torch_tokens(sentences: int, length: int) -> dict[str, Any]:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
-def torch_times(call: Callable[[], object], size: Size, sentences: int = 0) -> dict[str, float]:
+def torch_times(call: Callable[[], object], device: str, size: Size, sentences: int = 0) -> dict[str, float]:
     """Seconds of the first call, which compiles, and the time of a later one."""
 
     def finished() -> None:
         call()
-        wait_for(torch_device())
+        wait_for(device)
 
     _, first_call_s, _ = timed(finished)
     finished()

@@ -102,10 +102,11 @@ class Candidate:
 
     @property
     def width(self) -> int:
-        """Width of its vectors; 0 for an ensemble or a cross-encoder, which have none."""
+        """Width of its vectors; 0 for an ensemble or a cross-encoder, which have none, and for whitened ones, whose width the text
+        determines."""
         first = self.members[0]
         has_vectors = len(self.members) == 1 and not first.model.definition.reads_pairs
-        return (self.dims or first.width) if has_vectors else 0
+        return (self.dims or first.width) if has_vectors and not self.whitened_on else 0
 
     @cached_property
     def digest(self) -> str:

@@ -240,19 +240,18 @@ def mine(
         num_negatives=num_negatives, range_min=range_min, range_max=range_max, max_score=max_score, min_score=min_score,
         absolute_margin=absolute_margin, relative_margin=relative_margin, sampling_strategy=sampling_strategy, seed=seed,
     )  # fmt: skip
-    models = _load_models(
-        model, cross_encoder, prompt_name, corpus_prompt_name, logits=logits, progress=show_progress_bar,
-        pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision,
-    )  # fmt: skip
+    embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
+    scorer, scorer_facts = _load_cross_encoder(str(cross_encoder), batch_size, precision)
+    query_prompt = embedder.prefix(prompt_name or None, "" if prompt_name else "query")
+    document_prompt = embedder.prefix(corpus_prompt_name or None, "" if corpus_prompt_name else "document")
+    models = Models(embedder, scorer, scorer_facts, query_prompt, document_prompt, logits, show_progress_bar)
     is_triplet = output_format == "triplet"
     if path is None:
         return _mined(texts, models, limits, is_triplet=is_triplet)
-    embedder = models.embedder
     origin = {
-        **limits, "output_format": output_format, "logits": logits, "prompt of a query": models.query_prompt,
-        "prompt of a document": models.document_prompt, "model": embedder.model.digest(),
-        "max_length": embedder.model.max_length, "precision": embedder.compute_dtype.name,
-        "cross_encoder": models.cross_encoder_facts[0], "text": _digest(json.dumps(texts)),
+        **limits, "output_format": output_format, "logits": logits, "prompt of a query": query_prompt,
+        "prompt of a document": document_prompt, "model": embedder.model.digest(), "max_length": embedder.model.max_length,
+        "precision": embedder.compute_dtype.name, "cross_encoder": scorer_facts[0], "text": _digest(json.dumps(texts)),
     }  # fmt: skip
     sizes = f"{len(texts.queries):,} queries, {len(texts.documents):,} documents"
     if written := finished(path, origin):
@@ -265,32 +264,17 @@ def mine(
     return path
 
 
-def _load_models(
-    model: str | Path,
-    cross_encoder: str | Path,
-    prompt_name: str,
-    corpus_prompt_name: str,
-    *,
-    logits: bool,
-    progress: bool,
-    pooling: str,
-    max_length: int,
-    batch_size: int,
-    precision: Precision,
-) -> Models:
-    """Loads the models that `mine` names."""
-    embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
-    scorer = None
-    scorer_facts = [""]  # what its scores depend on: digest and precision
-    if str(cross_encoder).startswith(PREFIX):
-        scorer = Reranker(str(cross_encoder), batch_size=batch_size)
-        scorer_facts = [scorer.digest()]
-    elif cross_encoder:
-        scorer = load(cross_encoder, batch_size=batch_size, precision=precision)
-        scorer_facts = [scorer.model.digest(), scorer.compute_dtype.name]
-    query_prompt = embedder.prefix(prompt_name or None, "" if prompt_name else "query")
-    document_prompt = embedder.prefix(corpus_prompt_name or None, "" if corpus_prompt_name else "document")
-    return Models(embedder, scorer, scorer_facts, query_prompt, document_prompt, logits, progress)
+def _load_cross_encoder(
+    name: str, batch_size: int, precision: Precision
+) -> tuple[Embedder | Reranker | None, Sequence[str]]:
+    """The cross-encoder, None without a name, and what its scores depend on: its digest and precision."""
+    if name.startswith(PREFIX):
+        reranker = Reranker(name, batch_size=batch_size)
+        return reranker, [reranker.digest()]
+    if name:
+        embedder = load(name, batch_size=batch_size, precision=precision)
+        return embedder, [embedder.model.digest(), embedder.compute_dtype.name]
+    return None, [""]
 
 
 def _mined(texts: Questions, models: Models, limits: Mapping[str, Any], *, is_triplet: bool) -> list[dict[str, Any]]:

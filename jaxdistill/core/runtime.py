@@ -145,10 +145,8 @@ def is_scarce() -> bool:
         sizes_kib = {name: int(size) for name, size, *_ in words}
         limits = [1024 * sizes_kib["MemTotal:"]]
         # Control groups (containers, jobs) are nested, and each may have a limit; `max` instead of a number means none.
-        group = (
-            pathlib.Path("/proc/self/cgroup").read_text().splitlines()[-1].rpartition("::")[2]
-        )  # version 2: `0::/PATH`
-        folder = pathlib.Path("/sys/fs/cgroup", group.strip("/"))
+        *_, line = pathlib.Path("/proc/self/cgroup").read_text().splitlines()  # version 2: `0::/PATH`
+        folder = pathlib.Path("/sys/fs/cgroup", line.rpartition("::")[2].strip("/"))
         for path in (folder, *folder.parents):
             with contextlib.suppress(OSError, ValueError):
                 limits.append(int((path / "memory.max").read_text()))

@@ -32,7 +32,7 @@ from jaxdistill.core import (
 )
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.files import MARK, foreign_errors, is_unchanged, marked_files, replacing
+from jaxdistill.core.files import MARK, changed_files, foreign_errors, replacing
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.ops.nested import Nested
 from jaxdistill.core.paths import public_name
@@ -344,9 +344,8 @@ def checked_setup(config: Config, mesh: Mesh | None = None) -> tuple[Mesh, int, 
          f"evals.best={evals.best}, evals.average={evals.average} and evals.patience choose the checkpoint in different ways; give only "
          "one of best=last, average and patience (or patience_epochs), and lower run.steps to end earlier."),
     ])  # fmt: skip
-    if config.run.steps > 0 or not (
-        config.run.epochs or config.run.minutes
-    ):  # else the text or the speed determines the steps
+    # Without `run.steps`, the text or the speed determines the steps of `run.epochs` or `run.minutes`.
+    if config.run.steps > 0 or not (config.run.epochs or config.run.minutes):
         step_count(config, steps_per_epoch=0)
     return mesh, groups, objective
 
@@ -500,7 +499,7 @@ def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
     folder = workdir / STUDENT
     if not all(processes.gathered(folder.is_dir())):  # processes without a copy of the workdir may not see it
         return None
-    if changed := [name for name, digest in marked_files(folder).items() if not is_unchanged(folder / name, digest)]:
+    if changed := changed_files(folder):
         raise InputError(
             f"{folder / changed[0]} is not as the run has written it; remove {folder}, and the same command makes it again."
         )
@@ -546,7 +545,8 @@ def chosen_length(config: Config, student: SentenceModel, limit: int) -> int:
         pairs = [(row[0], row[1]) for row in rows if len(row) == 2]
         tokens = [len(encoding) for encoding in untruncated.encodings(pairs)]
     else:
-        tokens = [max(map(len, untruncated.encodings(row))) for row in rows if row]
+        encodings = iter(untruncated.encodings([sentence for row in rows for sentence in row]))
+        tokens = [max(len(next(encodings)) for _ in row) for row in rows if row]
     quantile = int(np.quantile(tokens, WHOLE_ROWS, method="higher")) if tokens else 1
     fitting = math.ceil(quantile / LENGTH_MULTIPLE) * LENGTH_MULTIPLE
     length = min(fitting, limit)

@@ -59,11 +59,12 @@ def overview(run: Run) -> tuple[Run, dict[str, float]]:
     reserved = f"{len(batches.reserved):,} held out for the queue and evaluation"
     say(f"training: {len(batches.trained):,} sentences, {reserved}, {batches.steps_per_epoch:,} steps per epoch")
     shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in batches.shapes)
-    padding = np.mean([padding_share(batches.batch_at(step)) for step in range(PADDING_STEPS)])
+    sample = [batches.batch_at(step) for step in range(PADDING_STEPS)]
+    padding = np.mean([padding_share(batch) for batch in sample])
     say(f"rows x tokens per group: {shapes}; {padding:.1%} of token slots are padding")
     if scores := teacher_scores(run):
         say("teacher's own dev scores: " + ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()))
-    memory, seconds = probe(run, batches.batch_at(0))
+    memory, seconds = probe(run, sample[0])
     say(f"memory: {memory / 2**20:,.0f} MiB per device (arguments and temporaries of a step)")
     if run.program.steps == UNTIMED:
         run = with_steps(run, processes.gathered(max(1, int(60 * config.run.minutes / seconds)))[0])

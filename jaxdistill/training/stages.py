@@ -23,7 +23,7 @@ from jaxdistill.data.text import content_digest, files_of, is_hub, split_specs, 
 from jaxdistill.evals import sts
 from jaxdistill.evals.papers import cited
 from jaxdistill.evals.report import as_text, stage_table
-from jaxdistill.models.checkpoints.model import locate
+from jaxdistill.models.checkpoints.model import is_on_hub, locate
 from jaxdistill.models.model_text import text_portions
 from jaxdistill.training.build import (
     Run,
@@ -155,8 +155,8 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
                 refuse_local("--config.data.text", split_specs(stage.data.text))
                 refuse_local("--config.data.exclude", split_specs(stage.data.exclude))
                 refuse_local("--config.evals.agreement", split_specs(stage.evals.agreement))
-                refuse_local("--config.teacher.model", filter(is_folder, outside_models(stage.teacher.models)))
-                refuse_local("--config.student.model", filter(is_folder, outside_models([stage.student.model])))
+                refuse_local("--config.teacher.model", models_off_hub(stage.teacher.models))
+                refuse_local("--config.student.model", models_off_hub([stage.student.model]))
 
 
 def refuse_local(option: str, paths: Iterable[str]) -> None:
@@ -186,19 +186,18 @@ def check_inputs(stage: Config, *, local_only: bool = False) -> None:
             next(tables(specs[portion.source], portion.columns, cache=stage.data.cache_folder), None)
     for option, others in {"data.exclude": stage.data.exclude, "evals.agreement": stage.evals.agreement}.items():
         files_of(option, [spec for spec in split_specs(others) if is_checked(spec) and not is_hub(spec)])
-    for name in outside_models([*stage.teacher.models, stage.student.model]):
-        if is_checked(name) and (is_folder(name) or is_remote(name)):
+    for name in models_off_hub([*stage.teacher.models, stage.student.model]):
+        if is_checked(name):
             locate(name)
 
 
-def outside_models(names: Sequence[str]) -> list[str]:
-    """The names of models that do not stand for the teacher or an earlier stage."""
-    return [name for name in names if name not in ("", "teacher") and not workdirs.STAGE_NAME.fullmatch(name)]
-
-
-def is_folder(model: str) -> bool:
-    """Whether a model is a folder, perhaps one that does not exist or of an installed package; others are on the hub or in a bucket."""
-    return model.startswith((".", "/", "~", "package:")) or pathlib.Path(model).exists()
+def models_off_hub(names: Sequence[str]) -> list[str]:
+    """The models in folders, packages and buckets; leaves out those on the hub, and names of the teacher or an earlier stage."""
+    return [
+        name
+        for name in names
+        if name not in ("", "teacher") and not workdirs.STAGE_NAME.fullmatch(name) and not is_on_hub(name)
+    ]
 
 
 def run_training(

@@ -156,6 +156,11 @@ def is_unchanged(path: Path, digest: str) -> bool:
     return path.is_file() and file_digest(path) == digest
 
 
+def changed_files(folder: Path) -> list[str]:
+    """The files that the folder's marker lists and that are changed or missing."""
+    return [name for name, digest in marked_files(folder).items() if not is_unchanged(folder / name, digest)]
+
+
 def refuse_foreign(folder: Path, *, advice: str = "Give another --out.") -> None:
     """Raises `InputError` if the path is a file, or a non-empty folder without a marker."""
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file()):
@@ -181,7 +186,7 @@ def replacing(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
         yield new
         digests = {name: file_digest(new / name) for name in file_names(new)}
         before = marked_files(folder)
-        if before == digests and all(is_unchanged(folder / name, digest) for name, digest in before.items()):
+        if before == digests and not changed_files(folder):
             return
         (new / MARK).write_text(json.dumps({**facts, "files": digests}, indent=2) + "\n", encoding="utf-8")
         for name in file_names(folder):

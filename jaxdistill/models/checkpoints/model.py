@@ -54,8 +54,7 @@ def locate(spec: str) -> Path:
         if (folder / "checkpoints").is_dir() and (folder / "export").is_dir():
             raise InputError(f"{spec} is the workdir of a training, not a model; its student is {folder / 'export'}.")
         return folder
-    is_hub_like = spec and not spec.startswith((".", "/", "~", "package:")) and spec.count("/") <= 1
-    if not is_hub_like or folder.exists():  # what exists here is a file
+    if not is_on_hub(spec):
         raise InputError(f"model folder {spec!r} does not exist; give a folder, package:NAME/PATH, or a hub name.")
     import huggingface_hub
 
@@ -67,6 +66,12 @@ def locate(spec: str) -> Path:
             f"model {spec!r} is not a local folder and cannot be downloaded from the hub ({type(error).__name__}: {reason});"
             " give a local folder, or set HF_HOME to a cache that holds it, with HF_HUB_OFFLINE=1 without network."
         ) from None
+
+
+def is_on_hub(spec: str) -> bool:
+    """Whether `locate` takes the name of a model for one on the hub."""
+    is_path = spec.startswith((".", "/", "~", "package:")) or spec.count("/") > 1 or Path(spec).exists()
+    return bool(spec) and not is_path and not is_remote(spec)
 
 
 def read_card(folder: Path, source: str) -> dict[str, tuple[str, ...]]:

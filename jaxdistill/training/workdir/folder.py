@@ -31,11 +31,10 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import (
     MARK,
     UNFINISHED_SUFFIX,
+    changed_files,
     is_remote,
-    is_unchanged,
     is_unfinished,
     local,
-    marked_files,
     read_json,
     write_atomic,
 )
@@ -221,7 +220,7 @@ class Workdir:
         with store_errors(str(self.bucket)):
             _fetch(self.bucket, self.folder)
         for export in [path.parent for path in self.folder.rglob(MARK)]:
-            if not all(is_unchanged(export / name, digest) for name, digest in marked_files(export).items()):
+            if changed_files(export):
                 shutil.rmtree(export)
         self.copied.update(_states(self.folder))
 
