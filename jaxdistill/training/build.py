@@ -7,6 +7,7 @@ import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -44,6 +45,7 @@ from jaxdistill.data.targets import joined
 from jaxdistill.data.text import TEXT, split_specs
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.encoders.architecture import Pooling
+from jaxdistill.evals import agreement
 from jaxdistill.models import model_text
 from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.folder import check_exportable, save
@@ -201,10 +203,11 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         noted = read_note(workdir / INPUTS).get(STEPS, UNTIMED)  # as an earlier start measured
         steps_in_minutes = int(processes.gathered(noted)[0])
     steps = step_count(config, make_batches().steps_per_epoch, steps_in_minutes)
-    if can_run:
-        has_agreement = bool(agreement_pairs) or held_out >= devs.MIN_HELD_OUT
-        has_agreement &= bool(teachers or objective.teacher_views)
-        devs.check_dev(config, tasks, has_agreement=has_agreement, has_teacher_model=bool(teachers))
+    compared = 0  # sentences whose agreement with the teacher is measured
+    if teachers or objective.teacher_views:
+        compared = len({*chain(*agreement_pairs)}) or (held_out if held_out >= devs.MIN_HELD_OUT else 0)
+    measured = devs.measured_metrics(config, tasks, compared)
+    best = devs.chosen_metric(measured, config.evals.best) if can_run else ""
     teacher = teachers[0] if len(teachers) == 1 else None
     live_teacher = teacher if objective.teacher_views and config.teacher.is_live else None
     program = make_step(config, objective, student, teacher, mesh, live=live_teacher is not None, steps=steps)
@@ -218,9 +221,8 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     queue_rows, dev_rows = np.split(reserved_rows, [len(reserved_rows) - held_out])
     # Of a small text, the queue also takes rows that are trained on, because too few are reserved.
     queue_rows = np.concatenate([queue_rows, np.resize(trained_rows, objective.reserve_rows - len(queue_rows))])
-    dev = devs.Dev()
-    if can_run:
-        dev = devs.make_dev(config, tasks, devs.dev_agreement(config, targets, agreement_pairs, dev_rows))
+    if can_run and compared:
+        tasks[agreement.METRIC] = devs.dev_agreement(config, targets, agreement_pairs, dev_rows)
     teacher_params: Mapping[str, Any] = {}
     if live_teacher:
         params = live_teacher.frozen_params(mesh)
@@ -232,7 +234,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     return Run(
         config=config, workdir=workdir, mesh=mesh, compute_dtype=compute_dtype, objective=objective, teachers=teachers,
         labeller_digests=[labeller.digest() for labeller in labellers], student=student, store=store, batches=batches,
-        seeds=lambda: targets.rows(queue_rows) if len(queue_rows) else None, dev=dev, program=program,
+        seeds=lambda: targets.rows(queue_rows) if len(queue_rows) else None, dev=devs.Dev(tasks, best), program=program,
         teacher_params=teacher_params,
     )  # fmt: skip
 
@@ -304,14 +306,6 @@ def make_step(
     return Program(make_state, like, shardings, train_step, steps, optim.make_schedule(config.optimizer, steps))
 
 
-def with_steps(run: Run, steps: int) -> Run:
-    """The run with another number of steps, at which its learning-rate schedule ends; raises `InputError` as `step_count`."""
-    steps = step_count(run.config, 0, steps)
-    live = bool(run.teacher_params)
-    program = make_step(run.config, run.objective, run.student, run.teacher, run.mesh, live=live, steps=steps)
-    return dataclasses.replace(run, program=program)
-
-
 def checked_setup(config: Config, mesh: Mesh | None = None) -> tuple[Mesh, int, Objective]:
     """Mesh, number of groups of a batch, and objective; raises `InputError` for options that are wrong whatever the models and the
     text are. `mesh` replaces this machine's devices."""
@@ -321,28 +315,28 @@ def checked_setup(config: Config, mesh: Mesh | None = None) -> tuple[Mesh, int, 
     terms_of_sources(config.objective, config.data.objectives)
     if config.student.pooling:
         Pooling.parse(config.student.pooling)
+    data, evals, accumulate = config.data, config.evals, config.run.accumulate
     mesh = mesh or meshes.make_mesh(model_axis=config.run.model_axis, slices=config.run.slices)
-    groups = meshes.pack_groups(config.data.pack_groups, mesh, config.data.batch_size)
+    groups = meshes.pack_groups(data.pack_groups, mesh, data.batch_size)
     objective = make_objective(config)
-    specs, weights, objectives = split_specs(config.data.text), config.data.weights, config.data.objectives
-    sources = f"{len(specs)} source{'' if len(specs) == 1 else 's'}"
-    accumulate, groups_per_device = config.run.accumulate, groups // meshes.batch_devices(mesh)
-    evals = config.evals
-    ways_to_choose = [evals.best == devs.LAST, bool(evals.average), bool(evals.patience or evals.patience_epochs)]
+    count = len(split_specs(data.text))
+    sources = f"{count} source{'' if count == 1 else 's'}"
+    groups_per_device = groups // meshes.batch_devices(mesh)
+    has_patience = bool(evals.patience or evals.patience_epochs)
     refuse([
-        (not specs, "no text is given; set --config.data.text to at least one file, glob or data set."),
-        (weights and len(weights) != len(specs),
-         f"weights {list(weights)} for {sources}; set --config.data.weights to one positive number per source, or leave it empty."),
-        (objectives and len(objectives) != len(specs),
-         f"data.objectives={objectives} for {sources}; name the objectives of each source, or '' for all of them."),
+        (not count, "no text is given; set --config.data.text to at least one file, glob or data set."),
+        (data.weights and len(data.weights) != count,
+         f"weights {list(data.weights)} for {sources}; set --config.data.weights to one positive number per source, or leave it empty."),
+        (data.objectives and len(data.objectives) != count,
+         f"data.objectives={data.objectives} for {sources}; name the objectives of each source, or '' for all of them."),
         (accumulate > 1 and objective.couples_examples and objective.reads,
-         f"run.accumulate={accumulate}: {config.kinds['objective']} compares the examples of a batch by more than their vectors, so its "
-         "gradient cannot be cached; use --config.run.remat=True for less memory."),
+         f"run.accumulate={accumulate}: the gradient of {config.kinds['objective']}, which compares the tokens of a batch, cannot be cached; "
+         "use --config.run.remat=True for less memory."),
         (groups_per_device % accumulate,
          f"run.accumulate={accumulate} does not divide the {groups_per_device} groups of a device; raise data.pack_groups."),
-        (sum(ways_to_choose) > 1,
-         f"evals.best={evals.best}, evals.average={evals.average} and evals.patience choose the checkpoint in different ways; give only "
-         "one of best=last, average and patience (or patience_epochs), and lower run.steps to end earlier."),
+        ((evals.best == devs.LAST) + bool(evals.average) + has_patience > 1,
+         "evals.best=last, evals.average and evals.patience choose the checkpoint in different ways; give only one of them, and lower "
+         "run.steps to end earlier."),
     ])  # fmt: skip
     # Without `run.steps`, the text or the speed determines the steps of `run.epochs` or `run.minutes`.
     if config.run.steps > 0 or not (config.run.epochs or config.run.minutes):
@@ -518,7 +512,8 @@ def training_length(
     config: Config, student: SentenceModel, teachers: Sequence[SentenceModel], workdir: pathlib.Path
 ) -> int:
     """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens` if set; otherwise the length that the run in the
-    workdir began with, or one chosen for the text. Never more than any model that reads the student's tokens can read.
+    workdir began with. Without one, it is the least multiple of `LENGTH_MULTIPLE` that truncates at most 1 % of a sample of the
+    text's rows. Never more than any model that reads the student's tokens can read.
 
     Args:
       teachers: models whose vectors are the targets.
@@ -526,20 +521,11 @@ def training_length(
     readers = [student, *(teachers if config.objective.reads else ())]
     longest = min(model.definition.architecture.longest for model in readers)
     length = config.data.max_length or config.data.chunk_tokens
-    if not length:
-        length = int(processes.gathered(read_note(workdir / INPUTS).get(LENGTH, 0))[0])
-    if not length:
-        teachers_read = max((teacher.max_length for teacher in teachers), default=MAX_CHOSEN_LENGTH)
-        limit = min(MAX_CHOSEN_LENGTH, longest, teachers_read)
-        length = processes.gathered(chosen_length(config, student, limit))[0]
-    return min(length, longest)
-
-
-def chosen_length(config: Config, student: SentenceModel, limit: int) -> int:
-    """The least multiple of `LENGTH_MULTIPLE` that truncates at most 1 % of a sample of the text's rows; at most `limit`."""
-    rows = model_text.evenly_sampled(
-        model_text.prompted_rows(config.data, config.objective.student_views, student), model_text.SAMPLE
-    )
+    length = length or int(processes.gathered(read_note(workdir / INPUTS).get(LENGTH, 0))[0])
+    if length:
+        return min(length, longest)
+    all_rows = model_text.prompted_rows(config.data, config.objective.student_views, student)
+    rows = model_text.evenly_sampled(all_rows, model_text.SAMPLE)
     untruncated = dataclasses.replace(student, tokenizer=bare(student.tokenizer))
     if student.definition.reads_pairs:
         pairs = [(row[0], row[1]) for row in rows if len(row) == 2]
@@ -549,11 +535,12 @@ def chosen_length(config: Config, student: SentenceModel, limit: int) -> int:
         tokens = [max(len(next(encodings)) for _ in row) for row in rows if row]
     quantile = int(np.quantile(tokens, WHOLE_ROWS, method="higher")) if tokens else 1
     fitting = math.ceil(quantile / LENGTH_MULTIPLE) * LENGTH_MULTIPLE
-    length = min(fitting, limit)
+    teachers_read = max((teacher.max_length for teacher in teachers), default=MAX_CHOSEN_LENGTH)
+    limit = min(MAX_CHOSEN_LENGTH, longest, teachers_read)
     limited = f"; a choice is at most {limit} here" if fitting > limit else ""
     message = "data.max_length: %d, because %.0f %% of the rows have at most %d tokens%s"
-    log.info(message, length, 100 * WHOLE_ROWS, fitting, limited)
-    return length
+    log.info(message, min(fitting, limit), 100 * WHOLE_ROWS, fitting, limited)
+    return processes.gathered(min(fitting, limit))[0]
 
 
 def truncation_warnings(objective: Objective, student: SentenceModel, store: TokenStore) -> list[str]:
@@ -591,6 +578,8 @@ def check_models(
         for teacher in teachers
     )
     refuse([
+        (config.evals.agreement and not teachers,
+         "evals.agreement needs a teacher model; your own vectors only cover the training text."),
         (any(view in views.PAIRS for view in student_views) != definition.reads_pairs,
          f"the student is {form}, but the objective's views are {', '.join(student_views)}; set "
          "--config=FILE.py:PRESET:student=cross_encoder for views of pairs, or student.pooling to make a sentence encoder of a cross-encoder."),
@@ -621,24 +610,16 @@ class Targets:
     """
 
     def __init__(
-        self,
-        config: Config,
-        objective: Objective,
-        store: TokenStore,
-        teachers: Sequence[SentenceModel],
-        labellers: Sequence[Labeller],
-        *,
-        progress: bool,
-        absent: bool = False,
-    ):
-        dtype, teacher = dtype_of(config.run.precision), config.teacher
+        self, config: Config, objective: Objective, store: TokenStore, teachers: Sequence[SentenceModel],
+        labellers: Sequence[Labeller], *, progress: bool, absent: bool = False,
+    ):  # fmt: skip
+        dtype, teacher, views = dtype_of(config.run.precision), config.teacher, objective.teacher_views
         # On this process's devices only: each process makes its part of stored targets without waiting for others.
         embedders = [sharded_embedder(model, config.run, compute_dtype=dtype) for model in teachers]
         embed = joint_embed(embedders, teacher)
         self.embed: RoleEmbed | None = processes.over_processes(embed) if embed else None
         """Computes the targets of any sentences, divided among the processes; None without a teacher model."""
-        self.text, self.scored = store, objective.scored
-        self.views = views = tuple(objective.teacher_views)
+        self.text, self.objective = store, objective
         self.column = views[0] if views and views[0] in store.columns else TEXT
         """The column of the text in the teacher's first view."""
         self.width = teacher.width([embedder.width for embedder in embedders]) if views else 0
@@ -668,12 +649,8 @@ class Targets:
             return np.asarray(self.arrays[0][rows], np.float32)
         assert self.embed is not None  # without a teacher model, `arrays` has its vectors
         log.info("teacher embeddings of %s sentences", f"{len(rows):,}")
-        return self.embedded(self.embed, rows)
-
-    def embedded(self, embed: RoleEmbed, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
-        """The vectors that `embed` gives to the sentences of some rows."""
-        texts, roles = self.sentences(self.column, rows)
-        return embed(texts, role=roles)
+        sentences, roles = self.sentences(self.column, rows)
+        return self.embed(sentences, role=roles)
 
     def sentences(self, column: str, rows: Integer[np.ndarray, " n"]) -> tuple[list[str], Sequence[str]]:
         """The sentences of some rows of a column, and their roles."""
@@ -686,7 +663,8 @@ class Targets:
             rows = trained[np.unique(np.linspace(0, len(trained) - 1, FITTING_SAMPLE, dtype=np.int64))]
             # As pooled: the head is fitted to vectors before it, and lengths are part of the targets.
             embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(config.run.precision))
-            return self.embedded(embedder.encode, rows), self.rows(rows)
+            sentences, roles = self.sentences(self.column, rows)
+            return embedder.encode(sentences, role=roles), self.rows(rows)
 
         return config.student.fitted(student, examples) if self.width else student
 

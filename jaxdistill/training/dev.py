@@ -12,7 +12,6 @@ from jaxtyping import Integer
 
 from jaxdistill.config.options import Config, Evals
 from jaxdistill.core import (
-    LABELS,
     Diverged,
     Embed,
     InputError,
@@ -44,7 +43,7 @@ class Dev(NamedTuple):
     """The evaluations during training."""
 
     tasks: Mapping[str, Task] = {}
-    """Maps metrics to evaluations; agreement measures further metrics, see `measured_metrics`."""
+    """Maps metrics to evaluations; agreement measures further metrics."""
     best: str = ""
     """The metric that chooses the best checkpoint."""
 
@@ -105,11 +104,6 @@ def agreement_pairs(config: Config) -> Sequence[Sequence[str]]:
     return agreement.neighbouring_pairs([sentence for (sentence,) in rows if sentence.strip()])
 
 
-def measured_metrics(tasks: Mapping[str, Task]) -> list[str]:
-    """All metrics of the evaluations, the preferred one first."""
-    return [name for metric, task in tasks.items() for name in getattr(task, "metrics", [metric])]
-
-
 def chosen_metric(measured: Collection[str], best: str = "") -> str:
     """The metric that chooses the best checkpoint, where higher is better: `best`; if `best` is empty or `LAST`, the first of the
     `measured` metrics, or an empty string for `LAST` without any.
@@ -134,54 +128,36 @@ def chosen_metric(measured: Collection[str], best: str = "") -> str:
     )
 
 
-def check_dev(config: Config, tasks: Mapping[str, Task], *, has_agreement: bool, has_teacher_model: bool) -> None:
-    """Raises `InputError` if no evaluation will be able to choose the best checkpoint, or `evals.agreement` has no teacher model;
-    call it before targets are computed, which may take hours.
+def measured_metrics(config: Config, tasks: Mapping[str, Task], compared: int) -> list[str]:
+    """All metrics of a run, the preferred one first; known before targets are computed, which may take hours.
 
     Args:
       tasks: all evaluations but the agreement with the teacher.
-      has_agreement: whether agreement will be measured.
+      compared: number of sentences whose agreement is measured; 0: it is not. A recall needs more others than its rank.
     """
-    if config.evals.agreement and not has_teacher_model:
-        raise InputError("evals.agreement needs a teacher model; your own vectors only cover the training text.")
-    measured = measured_metrics(tasks)
-    if has_agreement:
-        measured += [agreement.METRIC] if config.teacher.scores_pairs else agreement.METRICS
-    chosen_metric(measured, config.evals.best)
-
-
-def make_dev(config: Config, tasks: Mapping[str, Task], agreement_task: Task | None) -> Dev:
-    """The dev evaluations of a run; raises `InputError` if none can choose the best checkpoint."""
-    if agreement_task:
-        tasks = {**tasks, agreement.METRIC: agreement_task}
-    return Dev(tasks=tasks, best=chosen_metric(measured_metrics(tasks), config.evals.best))
+    ranks = [] if config.teacher.scores_pairs else [rank for rank in agreement.RECALLS if rank < compared - 1]
+    return [*tasks, *([agreement.METRIC] if compared else []), *(agreement.RECALLS[rank] for rank in ranks)]
 
 
 def dev_agreement(
     config: Config, targets: "Targets", file_pairs: Sequence[Sequence[str]], held_out: Integer[np.ndarray, " n"]
-) -> Task | None:
-    """The evaluation of agreement with the teacher; None without a teacher, or if too few rows are held out.
-
-    It uses `file_pairs`, if there are any. Without them it uses the held-out rows: their pairs if the teacher scores pairs,
-    else each sentence with its nearest neighbour and with a random one.
-    """
+) -> Task:
+    """The evaluation of agreement with the teacher, on `file_pairs` if there are any. Without them it uses the held-out rows: their
+    pairs if the teacher scores pairs, else each sentence with its nearest neighbour and with a random one."""
     if file_pairs:
-        assert targets.embed is not None  # `check_dev` has found a teacher
+        assert targets.embed is not None  # `check_models` has found a teacher
         return agreement.agreement_task(targets.embed, *file_pairs)
-    if len(held_out) < MIN_HELD_OUT or (targets.embed is None and not targets.arrays):
-        return None
-    if targets.views == (LABELS,):  # the targets are scores of pairs
-        first, first_roles = targets.sentences(targets.scored[0], held_out)
-        second, second_roles = targets.sentences(targets.scored[1], held_out)
+    vectors = targets.rows(held_out)
+    if config.teacher.scores_pairs:
+        (first, first_roles), (second, second_roles) = (
+            targets.sentences(column, held_out) for column in targets.objective.scored[:2]
+        )
         return agreement.AgreementTask(
-            first=tuple(first),
-            second=tuple(second),
-            teacher=targets.rows(held_out)[:, 0],
-            roles=(first_roles, second_roles),
+            first=tuple(first), second=tuple(second), teacher=vectors[:, 0], roles=(first_roles, second_roles)
         )
     sentences, roles = targets.sentences(targets.column, held_out)
-    vectors = dict(zip(sentences, targets.rows(held_out), strict=True))
-    return agreement.held_out_task(vectors, seed=config.run.seed, roles=dict(zip(sentences, roles, strict=True)))
+    vector_of = dict(zip(sentences, vectors, strict=True))
+    return agreement.held_out_task(vector_of, seed=config.run.seed, roles=dict(zip(sentences, roles, strict=True)))
 
 
 def retrieval_files(evals: Evals) -> list[SetFiles]:

@@ -35,20 +35,6 @@ from jaxdistill.training.metrics import Callback
 from jaxdistill.training.stages import run_stages
 from jaxdistill.training.workdir.folder import EXPORT, RESULTS, local_folder, read_note, stage_folders
 
-ARGUMENTS = {
-    "teacher": "teacher.model",
-    "columns": "data.columns",
-    "layers": "student.layers",
-    "steps": "run.steps",
-    "epochs": "run.epochs",
-    "batch_size": "data.batch_size",
-    "learning_rate": "optimizer.learning_rate",
-    "seed": "run.seed",
-}
-"""Maps arguments of `distill` to the options that they set."""
-OF_ALL_STAGES = ("columns", "seed")
-"""Arguments that set an option in every stage; all others set it only in the first."""
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
@@ -124,15 +110,19 @@ def distill(
       KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the state is saved.
     """
     config = str(config)
+    if steps is not None and epochs is not None:
+        raise InputError("steps and epochs exclude each other; give only one.")
     is_name = isinstance(teacher, str | pathlib.Path)
     objects = {"teacher": None if is_name else teacher, "student": student, "objective": objective}
     if layers is not None and not isinstance(layers, str):
         layers = f"even:{layers}" if isinstance(layers, int) else ",".join(map(str, layers))
-    arguments = dict(
-        teacher=str(teacher) if is_name else "", columns=tuple(columns_of(columns).items()), layers=layers, steps=steps,
-        epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed,
-    )  # fmt: skip
-    stages = configured(config, text, arguments, objects, options or {})
+    of_first_stage = {
+        "teacher.model": str(teacher) if is_name else "", "student.layers": layers, "run.epochs": epochs,
+        "run.steps": steps if epochs is None else -1,  # a number would override epochs
+        "data.batch_size": batch_size, "optimizer.learning_rate": learning_rate,
+    }  # fmt: skip
+    of_all_stages = {"data.columns": tuple(columns_of(columns).items()), "run.seed": seed}
+    stages = configured(config, text, objects, of_first_stage, of_all_stages, options or {})
     chosen = flat_stages(stages)
     if workdir is None:  # the same for calls that resume each other, another for any other training
         fixed = {name: value for name, value in chosen.items() if re.sub(r"^stage\d+\.", "", name) not in EXTENSIONS}
@@ -168,37 +158,32 @@ def distill(
 
 
 def configured(
-    spec: str, text: Text, arguments: Mapping[str, Any], objects: Mapping[str, Any], options: Mapping[str, Any]
+    spec: str,
+    text: Text,
+    objects: Mapping[str, Any],
+    of_first_stage: Mapping[str, Any],
+    of_all_stages: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> list[Config]:
-    """The stages of a config with the arguments of `distill` applied; writes text in memory to the cache.
-
-    Args:
-      spec: config file and preset.
-      arguments: values of `ARGUMENTS` by name; None and empty ones leave the config's values.
-      objects: maps `teacher`, `student` and `objective` to their options, or None.
-      options: further options by dotted name.
-    """
-    arguments = {name: value for name, value in arguments.items() if value not in (None, "", ())}
-    objects = {section: value for section, value in objects.items() if value is not None}
-    has_text = str(text) != "" if isinstance(text, str | pathlib.Path) else True
-    if {"steps", "epochs"} <= {*arguments}:
-        raise InputError("steps and epochs exclude each other; give only one.")
+    """The stages of a config with the arguments of `distill` applied, of which None and empty ones leave the config's values; writes
+    text in memory to the cache. `objects` maps `teacher`, `student` and `objective` to their options."""
     config: Any = load_config(spec)
     first = config[stage_names(config)[0]] if stage_names(config) else config
     for section, value in objects.items():
+        if value is None:
+            continue
         if isinstance(value, type) or not KINDS[section].is_kind(value):
             raise InputError(
                 f"{section}={value!r:.60} is no {section} with its options; give one such as {KINDS[section].example}."
             )
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         first[section] = ConfigDict({**fields, "kind": KINDS[section].name_of(value)})
-    for name, value in arguments.items():
-        stage_options = in_every_stage(config, ARGUMENTS[name])
-        set_options(config, dict.fromkeys(stage_options if name in OF_ALL_STAGES else stage_options[:1], value))
-    if "epochs" in arguments:
-        first.run.steps = -1  # a number would override epochs
+    for name, value in {**of_first_stage, **of_all_stages}.items():
+        if value not in (None, "", ()):
+            names = in_every_stage(config, name)
+            set_options(config, dict.fromkeys(names if name in of_all_stages else names[:1], value))
     set_options(config, options)
-    if has_text:
+    if not isinstance(text, str | pathlib.Path) or str(text):
         columns = columns_of(typed(first.data.columns, Columns, "data.columns"))
         source = ",".join(sources_of(text, columns, numbers=split_specs(first.teacher.get("names", ""))))
         set_options(config, {name: source for name in in_every_stage(config, "data.text") if name not in options})

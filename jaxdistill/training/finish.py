@@ -3,10 +3,10 @@
 import dataclasses
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -37,59 +37,23 @@ READ_SENTENCES = 256
 """Sentences of the training text on which encoding speed is measured."""
 
 
-class Outcome(NamedTuple):
-    """Result of a training. Scores are in [-1, 1], by metric."""
-
-    student: SentenceModel
-    """As it is evaluated: of the best or last checkpoint, or the mean over `evals.average`."""
-    best_step: int
-    """Step of the best checkpoint, or of the last one for `evals.best=last`."""
-    averaged: Sequence[int]
-    """Steps of the checkpoints that were averaged, ascending; empty if the student is the best checkpoint's."""
-    last_step: int
-    scores: dict[str, float]
-    """Dev scores of the student."""
-    before: dict[str, float]
-    """Dev scores of the untrained student."""
-    seconds: float
-    """Duration of the training loop in this process, with its evaluations."""
-    spent: Mapping[str, float]
-    """Seconds of each activity of the loop, see `Goodput`."""
-
-
-def outcome_of(
-    run: Run, workdir: Workdir, record: Mapping[str, Any], *, seconds: float, spent: Mapping[str, float]
-) -> Outcome:
-    """The student that a finished training ends with, and its scores.
-
-    `record` is what `Evaluator` noted; `seconds` and `spent` become the outcome's.
-    """
-    averaged = sorted(set(run.config.evals.average))
-    best_step, scores = record["best_step"], record["scores"]
-    checkpoints = Checkpoints(workdir, read_only=True)
+def trained_student(run: Run, files: Workdir, record: dict[str, Any]) -> SentenceModel:
+    """The student of the best or last checkpoint, or the mean over `evals.average`, whose scores it then adds to the record."""
+    averaged = sorted({*run.config.evals.average})
+    checkpoints = Checkpoints(files, read_only=True)
 
     def params_at(step: int) -> dict[str, np.ndarray]:
         restored = checkpoints.restore(run.program.like, run.program.shardings, step=step)
         assert restored is not None  # a missing step is an error
         return {path: meshes.on_host(array) for path, array in restored[0].evaluated.items()}
 
-    params = mean_params(map(params_at, averaged or [best_step]))
-    student = run.config.student.evaluated(run.student.with_params(params))
-    last_step = checkpoints.steps[-1]
+    params = mean_params(map(params_at, averaged or [record["best_step"]]))
     checkpoints.close()
+    student = run.config.student.evaluated(run.student.with_params(params))
     if averaged:
         embedder = sharded_embedder(student, run.config.run, mesh=run.mesh, compute_dtype=run.compute_dtype)
-        scores = run.dev.scores(embedder.as_embed())
-    return Outcome(
-        student=student,
-        best_step=best_step,
-        averaged=averaged,
-        last_step=last_step,
-        scores=scores,
-        before=record["before"],
-        seconds=seconds,
-        spent=spent,
-    )
+        record["scores"] = run.dev.scores(embedder.as_embed())
+    return student
 
 
 def sentences_per_s(run: Run, name: str, model: SentenceModel) -> float:
@@ -125,25 +89,37 @@ def sts_results(run: Run, name: str, model: SentenceModel) -> dict[str, Any]:
     return cached_scores(cache, [model.digest(), sts.digest(folder)], score)
 
 
-def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, paper: Cited | None, command: str) -> None:
+def finish(
+    run: Run, files: Workdir, record: dict[str, Any], teacher_scores: dict[str, float], *, paper: Cited | None, command: str
+) -> None:  # fmt: skip
     """Measures all models, and writes what a training ends with: export, plot, table, report and results.
 
-    Every process calls it, because they measure together; the first writes.
+    Every process calls it, because they measure together; the first writes. `record` is the result of `train`.
     """
-    workdir, config = run.workdir, run.config
+    workdir, config, metric = run.workdir, run.config, run.dev.best
+    student, averaged = trained_student(run, files, record), sorted({*config.evals.average})
     models = {"teacher": run.teacher} if run.teacher else {}
-    models |= {"student before": config.student.evaluated(run.student), "student after": outcome.student}
+    models |= {"student before": config.student.evaluated(run.student), "student after": student}
     speeds = {name: sentences_per_s(run, name, model) for name, model in models.items()}
     sts_by_model = {name: sts_results(run, name, model) for name, model in models.items()}
     if not processes.is_first():
         return
-    dev_scores = {"teacher": teacher_scores, "student before": outcome.before, "student after": outcome.scores}
+    before, after, best_step = record["before"], record["scores"], record["best_step"]
+    dev_scores = {"teacher": teacher_scores, "student before": before, "student after": after}
     scores = {name: dev_scores[name] | sts_by_model[name].get("scores", {}) for name in models}
-    checkpoint, warning = checkpoint_in_words(run, outcome), no_gain(run, outcome)
-    facts = facts_of(run, outcome, scores, command)
+    checkpoint = f"the best checkpoint, step {best_step:,} by {metric}" if best_step else "the untrained student"
+    if averaged:
+        checkpoint = f"the mean of the checkpoints of steps {', '.join(map(str, averaged))}"
+    elif run.exports_last:
+        checkpoint = f"the last checkpoint, step {best_step:,}"
+    warning = ""
+    if metric and not after[metric] > before[metric]:
+        was, now = hundredfold(before[metric]), hundredfold(after[metric])
+        warning = f"NO GAIN: {metric} was {was} before training and is {now} after it; the export is {checkpoint}"
+    facts = facts_of(run, averaged or [best_step], scores, command)
     write_facts(workdir, facts)
     say("writing the export; reloading and comparing it")
-    folder = export(config.student.exported(outcome.student), workdir / EXPORT, facts=facts, to=config.run.export_to)
+    folder = export(config.student.exported(student), workdir / EXPORT, facts=facts, to=config.run.export_to)
     title = f"{objective_title(config)}: student {facts.student.removeprefix('package:')} ({facts.name})"
     plot = training_plot(workdir / METRICS, workdir / "training.png", title=title)
     entries = []
@@ -172,7 +148,7 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
     if warning:
         rate = f"{config.optimizer.learning_rate:g}"
         say(f"{warning}; train for more steps (--config.run.steps), or try another optimizer.learning_rate than {rate}")
-    say(f"trained for {outcome.seconds / 60:.1f} minutes in this process; the export is {checkpoint}")
+    say(f"trained for {record['seconds'] / 60:.1f} minutes in this process; the export is {checkpoint}")
     say(f"export (reloaded and compared): {folder}")
     say(f"plot: {plot}")
     page, teacher = workdir / "report.html", "teacher" if "teacher" in models else ""
@@ -182,12 +158,12 @@ def finish(run: Run, outcome: Outcome, teacher_scores: dict[str, float], *, pape
         "command": command,
         "config": flat(config),
         "max_length": run.store.max_length,
-        "seconds_in_this_process": outcome.seconds,
-        "seconds_of_activities": outcome.spent,
-        "best_metric": run.dev.best,
-        "best_step": outcome.best_step,
-        "averaged_steps": outcome.averaged,
-        "last_step": outcome.last_step,
+        "seconds_in_this_process": record["seconds"],
+        "seconds_of_activities": record["spent"],
+        "best_metric": metric,
+        "best_step": best_step,
+        "averaged_steps": averaged,
+        "last_step": record["evaluated"],
         "no_gain": warning,
         "scores": scores,
         "costs": {entry.name: entry.costs for entry in entries if not entry.is_cited},
@@ -217,8 +193,8 @@ def student_facts(
     )
 
 
-def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], command: str) -> Facts:
-    """What the model card says of the training."""
+def facts_of(run: Run, steps: Sequence[int], scores: dict[str, dict[str, float]], command: str) -> Facts:
+    """What the model card says of the training; `steps` are those of the exported checkpoints."""
     config, student, sections = run.config, run.student, nested(run.config)
     terms = sections.get("objectives", {})  # of several objectives
     options = {f"{name}.{key}": value for name, term in terms.items() for key, value in term.items()}
@@ -236,32 +212,12 @@ def facts_of(run: Run, outcome: Outcome, scores: dict[str, dict[str, float]], co
         data_digest=run.store.content_digest,
         sentences=len(run.batches.trained),
         batch_size=run.batches.batch_size,
-        steps=max(outcome.averaged, default=outcome.best_step),
-        chosen_by="" if outcome.averaged or run.exports_last else run.dev.best,
-        averaged=averaged_steps(outcome.averaged),
+        steps=max(steps),
+        chosen_by="" if config.evals.average or run.exports_last else run.dev.best,
+        averaged=averaged_steps(steps),
         scores=scores["student after"],
         teacher_scores=scores.get("teacher", {}),
         roles=config.data.roles if role_prompts else "",
         role_prompts=role_prompts,
         dims=", ".join(map(str, config.student.dims)),
     )
-
-
-def checkpoint_in_words(run: Run, outcome: Outcome) -> str:
-    """The checkpoints that the exported student comes from, as `the best checkpoint, step 600 by pairs/spearman`."""
-    if outcome.averaged:
-        return f"the mean of the checkpoints of steps {', '.join(map(str, outcome.averaged))}"
-    if run.exports_last:
-        return f"the last checkpoint, step {outcome.best_step:,}"
-    if outcome.best_step:
-        return f"the best checkpoint, step {outcome.best_step:,} by {run.dev.best}"
-    return "the untrained student"
-
-
-def no_gain(run: Run, outcome: Outcome) -> str:
-    """A warning if the export is no better than the untrained student; otherwise empty."""
-    metric = run.dev.best
-    if not metric or outcome.scores[metric] > outcome.before[metric]:
-        return ""
-    before, after = hundredfold(outcome.before[metric]), hundredfold(outcome.scores[metric])
-    return f"NO GAIN: {metric} was {before} before training and is {after} after it; the export is {checkpoint_in_words(run, outcome)}"

@@ -23,7 +23,6 @@ from jaxdistill.data.packing import Shape, Shapes
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training.build import Run, profiled_steps
 from jaxdistill.training.dev import Evaluator
-from jaxdistill.training.finish import Outcome, outcome_of
 from jaxdistill.training.metrics import Callback, Goodput, Metrics, product_flops, say
 from jaxdistill.training.workdir.checkpoint import Checkpoints
 from jaxdistill.training.workdir.folder import Workdir
@@ -40,8 +39,11 @@ MIN_POINTS = 3
 log = logging.getLogger(__name__)
 
 
-def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Callback] = ()) -> Outcome:
+def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
     """Trains from the latest checkpoint of the workdir, or from step 0, to the end; an exception from a callback ends the training.
+
+    Returns the `Evaluator`'s record: `best_step`, its dev `scores` (by metric, in [-1, 1]) and those of the untrained student,
+    `before`; with the loop's `seconds` in this process, evaluations included, and `spent`, those of each activity.
 
     Raises:
       Interrupted: after a signal, once the state is saved.
@@ -129,7 +131,7 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
         ) from error
     with goodput.spent("checkpoints"):
         checkpoints.close()
-    return outcome_of(run, workdir, record, seconds=time.monotonic() - begun, spent=goodput.total)
+    return record | {"seconds": time.monotonic() - begun, "spent": goodput.total}
 
 
 def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:

@@ -5,7 +5,6 @@ import math
 import pathlib
 import re
 import time
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +23,15 @@ from jaxdistill.core.runtime import duration, prepare_libtpu
 from jaxdistill.data.batches import padding_share
 from jaxdistill.data.text import TEXT
 from jaxdistill.evals import agreement, sts
-from jaxdistill.training.build import UNTIMED, Run, build, joint_embed, truncation_warnings, with_steps
+from jaxdistill.training.build import (
+    UNTIMED,
+    Run,
+    build,
+    joint_embed,
+    make_step,
+    step_count,
+    truncation_warnings,
+)  # fmt: skip
 from jaxdistill.training.dev import sts_data_folder
 from jaxdistill.training.metrics import note, product_flops, say
 from jaxdistill.training.sharding import sharded_embedder
@@ -67,7 +74,10 @@ def overview(run: Run) -> tuple[Run, dict[str, float]]:
     memory, seconds = probe(run, sample[0])
     say(f"memory: {memory / 2**20:,.0f} MiB per device (arguments and temporaries of a step)")
     if run.program.steps == UNTIMED:
-        run = with_steps(run, processes.gathered(max(1, int(60 * config.run.minutes / seconds)))[0])
+        steps = step_count(config, 0, processes.gathered(max(1, int(60 * config.run.minutes / seconds)))[0])
+        live = bool(run.teacher_params)
+        program = make_step(config, run.objective, run.student, run.teacher, run.mesh, live=live, steps=steps)
+        run = dataclasses.replace(run, program=program)
     steps = run.program.steps
     speed = f"a step takes {seconds:.3f} s, {batches.batch_size / seconds:,.0f} sentences/s"
     say(f"steps: {steps:,} of {batches.batch_size} sentences; {speed}")
@@ -94,16 +104,12 @@ def teacher_scores(run: Run) -> dict[str, float]:
     """The value of each dev metric for the teacher, or the joined teachers; empty without a teacher model."""
     options = {"mesh": run.mesh, "compute_dtype": run.compute_dtype}
     embedders = [sharded_embedder(teacher, run.config.run, **options) for teacher in run.teachers]
-    embed = joint_embed(embedders, run.config.teacher)
-    if embed is None:
-        return {}
     scores: dict[str, float] = {}
-    for task in run.dev.tasks.values():
-        # On the sentences of a file, the teacher agrees with itself; held-out targets may be whitened.
-        if isinstance(task, agreement.AgreementTask) and run.config.evals.agreement:
-            scores |= dict.fromkeys(task.metrics, 1.0)
-        else:
-            scores |= task(embed)
+    if embed := joint_embed(embedders, run.config.teacher):
+        for task in run.dev.tasks.values():
+            # On the sentences of a file, the teacher agrees with itself; held-out targets may be whitened.
+            is_itself = isinstance(task, agreement.AgreementTask) and run.config.evals.agreement
+            scores |= dict.fromkeys(task.metrics, 1.0) if is_itself else task(embed)
     return scores
 
 
@@ -147,36 +153,23 @@ class Slice(NamedTuple):
         return meshes.make_mesh(model_axis=model_axis, slices=slices, devices=list(devices)[: self.chips])
 
 
-FLAT = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
-SOLID = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")
-
-
-def slices_of(kind: str, shapes: Sequence[str], *rates: float, cores: int = 1) -> dict[str, Slice]:
-    """Slices of a kind of chip by name: a single chip, which is part of the smallest slice, and slices of these shapes.
-
-    Args:
-      rates: the last fields of `Slice`.
-      cores: the cores of a chip that names of slices count: `v5p-8` has 4 chips.
-    """
-    slices = [(1, shapes[0]), *((math.prod(map(int, shape.split("x"))), shape) for shape in shapes)]
-    return {
-        (name := f"{kind}-{chips * cores}"): Slice(name, chips, f"{kind}:{shape}", *rates) for chips, shape in slices
-    }
-
-
-SLICES = {
-    **slices_of("v5e", FLAT, PEAK_FLOPS_PER_S["TPU v5 lite"], 200e9, 15.75),
-    **slices_of("v5p", SOLID, PEAK_FLOPS_PER_S["TPU v5"], 600e9, 95.74, cores=2),
-    **slices_of("v6e", FLAT, PEAK_FLOPS_PER_S["TPU v6 lite"], 400e9, 31.25),
-}
-
-
 def slice_named(name: str) -> Slice:
     """The slice of this name: `v5e-16`, Google's `v5litepod-16` or SkyPilot's `tpu-v5litepod-16`; raises `InputError`."""
+    flat, solid = "2x2 2x4 4x4 4x8 8x8 8x16 16x16", "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8"
+    slices: dict[str, Slice] = {}
+    for kind, cores, shapes, *rates in (
+        ("v5e", 1, flat, PEAK_FLOPS_PER_S["TPU v5 lite"], 200e9, 15.75),
+        ("v5p", 2, solid, PEAK_FLOPS_PER_S["TPU v5"], 600e9, 95.74),  # names count a chip's two cores
+        ("v6e", 1, flat, PEAK_FLOPS_PER_S["TPU v6 lite"], 400e9, 31.25),
+    ):
+        for shape in ("", *shapes.split()):  # first a single chip, which is part of the smallest slice
+            chips = math.prod(map(int, shape.split("x"))) if shape else 1
+            full_name, topology = f"{kind}-{chips * cores}", f"{kind}:{shape or shapes.split()[0]}"
+            slices[full_name] = Slice(full_name, chips, topology, *rates)
     short_name = name.removeprefix("tpu-").replace("v5litepod", "v5e")
-    if short_name not in SLICES:
-        raise InputError(f"--compile_for={name} is not a TPU slice; allowed: {', '.join(SLICES)}.")
-    return SLICES[short_name]
+    if short_name not in slices:
+        raise InputError(f"--compile_for={name} is not a TPU slice; allowed: {', '.join(slices)}.")
+    return slices[short_name]
 
 
 def print_plan(config: Config, workdir: pathlib.Path, name: str) -> None:
@@ -191,11 +184,11 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str) -> None:
     axes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     say(f"{target.name}: {target.chips} chips, {axes}, {config.run.precision}")
     begun = time.monotonic()
-    arguments = (run.program.train_step, run.program.like, run.teacher_params, shapes_of(run.batches.batch_at(0)))
+    batch = jax.eval_shape(lambda batch: batch, run.batches.batch_at(0))
+    arguments = (run.program.train_step, run.program.like, run.teacher_params, batch)
     lines, step_s = compiled_plan(target, *arguments, batch_size=run.batches.batch_size)
     compile_s = time.monotonic() - begun
-    say(f"compiled its step in {compile_s:.0f} s")
-    for line in lines:
+    for line in (f"compiled its step in {compile_s:.0f} s", *lines):
         say(line)
     steps = int(60 * config.run.minutes / step_s) or run.program.steps
     shapes = len(run.batches.usual_shapes)
@@ -238,8 +231,7 @@ def compiled_plan(
         ) from error
     flops, collectives = product_flops(traced.jaxpr.jaxpr) / target.chips, collective_bytes(compiled.as_text())
     seconds = {"arithmetic": flops / target.flops_per_s, "links": sum(collectives.values()) / target.link_bytes_per_s}
-    bound = max(seconds, key=lambda name: seconds[name])
-    least = seconds[bound]
+    least, bound = max((value, name) for name, value in seconds.items())
     memory_parts = ", ".join(f"{part} {size / GIB:.2f}" for part, size in memory.items())
     traffic = ", ".join(f"{kind} {size / 1e6:,.1f} MB" for kind, size in collectives.items())
     return [
@@ -265,8 +257,3 @@ def collective_bytes(text: str) -> dict[str, int]:
             elements = math.prod(int(size) for size in dims.split(",") if size)
             total[kind] = total.get(kind, 0) + elements * int(bits or 8) // 8  # `pred`, a boolean, is a byte
     return total
-
-
-def shapes_of(tree: Any) -> Any:
-    """The tree with each array replaced by its shape and dtype."""
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)

@@ -5,7 +5,7 @@ import json
 import logging
 import pathlib
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -107,11 +107,7 @@ def run_stages(
 
 def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], finished: Sequence[bool]) -> None:
     """Raises `InputError` if a finished stage was trained on another text, if an unfinished one would replace a student from which
-    later ones began, or if it cannot be trained.
-
-    All stages are checked before the first one runs: otherwise a later one that lacks a column or a dev set would end the run hours
-    after its start.
-    """
+    later ones began, or if it cannot be trained: a later stage without a dev set would end the run hours after its start."""
     for number, (stage, folder, is_done) in enumerate(zip(stages, folders, finished, strict=True), start=1):
         with of_stage(number, stages):
             if is_done:
@@ -129,7 +125,6 @@ def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], fini
                 )
             if stage.run.steps == 0:  # an untrained student needs no text
                 continue
-            checked_setup(stage)
             check_inputs(stage)
             dev_tasks(stage)
             agreement_pairs(stage)
@@ -144,60 +139,49 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
     """
     if is_remote(workdir):
         workdirs.address_of(workdir)
-    elif where == "elsewhere":
-        refuse_local("--workdir", [workdir])
-    mesh = meshes.make_mesh(devices=jax.devices()[:1])  # the training's own devices are not known here
     for number, stage in enumerate(stages, start=1):
         with of_stage(number, stages):
-            checked_setup(stage, mesh)
-            check_inputs(stage, local_only=True)
-            if where == "elsewhere":
-                refuse_local("--config.data.text", split_specs(stage.data.text))
-                refuse_local("--config.data.exclude", split_specs(stage.data.exclude))
-                refuse_local("--config.evals.agreement", split_specs(stage.evals.agreement))
-                refuse_local("--config.teacher.model", models_off_hub(stage.teacher.models))
-                refuse_local("--config.student.model", models_off_hub([stage.student.model]))
+            check_inputs(stage, where=where, workdir=workdir)
 
 
-def refuse_local(option: str, paths: Iterable[str]) -> None:
-    """Raises `InputError` for a file of this machine, which a training on other machines does not see."""
-    for path in paths:
-        if not (is_remote(path) or is_hub(path) or path.startswith("package:")):
-            raise InputError(
-                f"{option}={path} is on this machine, but the training runs on others; give the address of a bucket, such as "
-                f"{option}=gs://BUCKET/{pathlib.Path(path).name}."
-            )
-
-
-def check_inputs(stage: Config, *, local_only: bool = False) -> None:
-    """Raises `InputError` if a text, a column of it or a model does not exist; opens the first file of each source of the text, and
-    leaves out models on the hub.
+def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
+    """Raises `InputError` for wrong options, or if a text, a column of it or a model does not exist; opens the first file of each
+    source of the text, and leaves out models on the hub.
 
     Args:
-      local_only: leave out texts on the hub, and everything in a bucket.
+      where: see `check_launch`; empty: this machine trains, and text on the hub or in a bucket is read too.
+      workdir: the training's, only to be checked with `where`.
     """
-
-    def is_checked(spec: str) -> bool:
-        return not (local_only and (is_remote(spec) or is_hub(spec)))
-
+    # The devices of a training elsewhere are not known here.
+    checked_setup(stage, meshes.make_mesh(devices=jax.devices()[:1]) if where else None)
     specs = split_specs(stage.data.text)
+    inputs = {
+        "--workdir": [workdir],
+        "--config.data.text": specs,
+        "--config.data.exclude": split_specs(stage.data.exclude),
+        "--config.evals.agreement": split_specs(stage.evals.agreement),
+        "--config.teacher.model": stage.teacher.models,
+        "--config.student.model": [stage.student.model],
+    }
+    for flag, names in inputs.items():
+        is_model = flag.endswith(".model")
+        for name in names:
+            is_stage = name in ("", "teacher") or workdirs.STAGE_NAME.fullmatch(name)
+            if (is_model and (is_stage or is_on_hub(name))) or is_hub(name) or (where and is_remote(name)):
+                continue
+            if where == "elsewhere" and not name.startswith("package:"):
+                raise InputError(
+                    f"{flag}={name} is on this machine, but the training runs on others; give the address of a bucket, such as "
+                    f"{flag}=gs://BUCKET/{pathlib.Path(name).name}."
+                )
+            if is_model:
+                locate(name)
+            elif flag not in ("--workdir", "--config.data.text"):
+                files_of(flag.removeprefix("--config."), [name])
     for portion in text_portions(stage.data):
-        if is_checked(specs[portion.source]):
-            next(tables(specs[portion.source], portion.columns, cache=stage.data.cache_folder), None)
-    for option, others in {"data.exclude": stage.data.exclude, "evals.agreement": stage.evals.agreement}.items():
-        files_of(option, [spec for spec in split_specs(others) if is_checked(spec) and not is_hub(spec)])
-    for name in models_off_hub([*stage.teacher.models, stage.student.model]):
-        if is_checked(name):
-            locate(name)
-
-
-def models_off_hub(names: Sequence[str]) -> list[str]:
-    """The models in folders, packages and buckets; leaves out those on the hub, and names of the teacher or an earlier stage."""
-    return [
-        name
-        for name in names
-        if name not in ("", "teacher") and not workdirs.STAGE_NAME.fullmatch(name) and not is_on_hub(name)
-    ]
+        spec = specs[portion.source]
+        if not (where and (is_remote(spec) or is_hub(spec))):
+            next(tables(spec, portion.columns, cache=stage.data.cache_folder), None)
 
 
 def run_training(
@@ -208,13 +192,13 @@ def run_training(
     Every process of a multi-host run calls it, and only the first prints and writes.
     """
     is_first, workdir = processes.is_first(), files.folder
+    plugins.use(config.run.plugins)
+    before = workdirs.claim_workdir(workdir, config, write=False)
+    refuse_foreign(workdir / workdirs.EXPORT, advice="Move it, or give another --workdir.")
     if config.run.steps == 0:
         export_untrained(config, files, dry_run=dry_run, command=command)
         return
     with processes.agreed() as facts:
-        plugins.use(config.run.plugins)
-        before = workdirs.claim_workdir(workdir, config, write=False)
-        refuse_foreign(workdir / workdirs.EXPORT, advice="Move it, or give another --workdir.")
         paper = cited(config.run.paper, "run.paper") if config.run.paper else None
         run = build(config, workdir, progress=is_first)
         contents = digests(run)
@@ -247,8 +231,8 @@ def run_training(
                     write_atomic(workdir / workdirs.INPUTS, json.dumps(inputs, indent=1) + "\n")
                 write_student(run.student, workdir)
             processes.wait("the workdir is claimed")
-            outcome = train(run, files, progress=is_first, callbacks=callbacks)
-            finish(run, outcome, teacher_scores, paper=paper, command=command)
+            record = train(run, files, progress=is_first, callbacks=callbacks)
+            finish(run, files, record, teacher_scores, paper=paper, command=command)
             processes.wait("finished")
 
 
@@ -256,9 +240,6 @@ def export_untrained(config: Config, files: Workdir, *, dry_run: bool, command: 
     """Exports the untrained student (`run.steps=0`), such as some layers of a model or a table of its tokens. Reads text only if
     making the student does."""
     workdir = files.folder
-    plugins.use(config.run.plugins)
-    workdirs.claim_workdir(workdir, config, write=False)
-    refuse_foreign(workdir / workdirs.EXPORT, advice="Move it, or give another --workdir.")
     if files.checkpoints.is_dir():
         raise InputError(
             f"run.steps=0 exports an untrained student, but {workdir} has checkpoints; give another --workdir."
@@ -269,24 +250,21 @@ def export_untrained(config: Config, files: Workdir, *, dry_run: bool, command: 
     say(
         f"student: {student.source}: {student.parameter_count:,} parameters, width {student.definition.embedding_width}"
     )
-    if not dry_run and processes.is_first():
-        with files.held():
+    if dry_run:
+        return
+    with files.held():
+        if processes.is_first():
             workdirs.claim_workdir(workdir, config, write=True)
             with logged(workdir, command):
                 facts = student_facts(config, workdir, student, teachers, command)
                 exported = config.student.exported(student)
                 folder = export(exported, workdir / workdirs.EXPORT, facts=facts, to=config.run.export_to)
-                results = {
-                    "command": command,
-                    "config": flat(config),
-                    "best_metric": "",
-                    "scores": {"student before": {}, "student after": {}},
-                    "no_gain": "",
-                    "paper": None,
-                }
+                no_scores = {"student before": {}, "student after": {}}
+                results = {"command": command, "config": flat(config), "best_metric": "", "scores": no_scores}
+                results |= {"no_gain": "", "paper": None}
                 write_atomic(workdir / workdirs.RESULTS, json.dumps(results, indent=2) + "\n")
                 say(f"export (reloaded and compared): {folder}")
-    processes.wait("the untrained student is exported")
+        processes.wait("the untrained student is exported")
 
 
 def digests(run: Run) -> dict[str, str]:
@@ -346,22 +324,18 @@ def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
     A group's name is the form, `bi` or `cross`; with several language models (mutual distillation) `bi-1`, `bi-2` and so on,
     in the order of their first stages. Stages whose objective has no form are in no group.
     """
-
-    def origin(number: int) -> str:
-        """The checkpoint that a stage's student ultimately starts from, traced back through earlier stages."""
-        model = stages[number - 1].student.model
-        before = workdirs.stage_named(model, number)
-        return origin(before) if 0 < before < number else model
-
-    numbers: dict[str, dict[str, list[int]]] = {}  # by form and origin
+    origins: list[str] = []  # the checkpoint from which each stage's student ultimately starts
+    groups: dict[str, dict[str, list[int]]] = {}  # by form and origin
     for number, stage in enumerate(stages, start=1):
+        before = workdirs.stage_named(stage.student.model, number)
+        origins.append(origins[before - 1] if 0 < before < number else stage.student.model)
         if form := getattr(stage.objective, "form", ""):
-            numbers.setdefault(form, {}).setdefault(origin(number), []).append(number)
-    groups: dict[str, list[int]] = {}
-    for form, by_origin in sorted(numbers.items()):
-        for index, stage_numbers in enumerate(by_origin.values(), start=1):
-            groups[form if len(by_origin) == 1 else f"{form}-{index}"] = stage_numbers
-    return groups
+            groups.setdefault(form, {}).setdefault(origins[-1], []).append(number)
+    return {
+        form if len(by_origin) == 1 else f"{form}-{index}": numbers
+        for form, by_origin in sorted(groups.items())
+        for index, numbers in enumerate(by_origin.values(), start=1)
+    }
 
 
 def is_finished(folder: pathlib.Path, config: Config) -> bool:
@@ -369,10 +343,9 @@ def is_finished(folder: pathlib.Path, config: Config) -> bool:
     before = workdirs.read_config(folder)
     if before is None or not (folder / workdirs.EXPORT).is_dir():
         return False
-
-    def effective(options: Mapping[str, Any]) -> dict[str, Any]:
-        return {option: value for option, value in options.items() if option not in WITHOUT_EFFECT}
-
-    results = workdirs.read_note(folder / workdirs.RESULTS)
-    begun, ended = effective(flat(before)), effective(results.get("config", {}))
-    return begun == ended == effective(flat(config))
+    ended = workdirs.read_note(folder / workdirs.RESULTS).get("config", {})
+    begun, ended, now = (
+        {option: value for option, value in options.items() if option not in WITHOUT_EFFECT}
+        for options in (flat(before), ended, flat(config))
+    )
+    return begun == ended == now
