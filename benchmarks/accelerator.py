@@ -128,7 +128,7 @@ def congen_step(size: Size, mesh: Mesh, *, stored: bool = False, exact: bool = F
     teacher = model(size.teacher, layers=size.layers)
     width = teacher.definition.embedding_width
     student = model(size.student, layers=size.layers, width=width)
-    program = make_step(config, objective, student, teacher, mesh, live=not stored, steps=1000)
+    program = make_step(config, objective, student, teacher, mesh, 1000)
     views = len(objective.student_views), len(objective.teacher_views)
     batch = Batch(
         packed(draw, size, size.batch * views[0]),

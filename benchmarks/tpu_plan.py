@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> None:
     teacher = model(args.teacher)
     width = teacher.definition.embedding_width
     student = model(args.student, width=width)
-    program = make_step(config, objective, student, teacher, mesh, live=not args.stored, steps=1000)
+    program = make_step(config, objective, student, teacher, mesh, 1000)
     frozen = {} if args.stored else meshes.frozen_shapes(teacher.frozen_params(mesh), jnp.bfloat16)
     batch = batch_of(args, objective, meshes.batch_devices(mesh), width)
     begun = time.process_time()

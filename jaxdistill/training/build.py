@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
@@ -67,23 +67,8 @@ from jaxdistill.training.workdir.folder import (
     stage_export,
 )
 
-SMALL_TEXT = 100_000
-"""Rows of a text below which at most a tenth is held out."""
-QUEUE_SHARE = 0.25
-"""Largest queue, as a fraction of the text's rows: a longer queue would hold the same sentences many times."""
 UNTIMED = MAX_INT32
 """Number of steps of a run whose speed is still to be measured for `run.minutes`."""
-WHOLE_ROWS = 0.99
-"""Fraction of rows that a chosen length does not truncate."""
-LENGTH_MULTIPLE = 16
-"""Chosen lengths are multiples of this, or the longest allowed."""
-MAX_CHOSEN_LENGTH = 512
-"""Longest length that is chosen without being asked for: attention's work grows with its square."""
-MAX_TRUNCATED = 0.05
-"""Fraction of truncated sentences in a column above which a run warns."""
-FITTING_SAMPLE = 4096
-"""Maximum sentences to which a student is fitted: about ten times the width of a usual vector."""
-
 log = logging.getLogger(__name__)
 
 
@@ -95,7 +80,8 @@ class Program(NamedTuple):
     like: TrainState
     """Shapes and dtypes of the state."""
     shardings: TrainState
-    """Where the state's arrays are placed."""
+    teacher_shardings: Mapping[str, NamedSharding]
+    """Of the live teacher's parameters; empty if the step runs no teacher."""
     train_step: step.TrainStep
     steps: int
     schedule: optax.Schedule
@@ -138,11 +124,6 @@ class Run:
             return {"teacher": self.teacher}
         return {f"teacher {number}": teacher for number, teacher in enumerate(self.teachers, start=1)}
 
-    @property
-    def exports_last(self) -> bool:
-        """Whether the last checkpoint is exported, regardless of its score."""
-        return self.config.evals.best == devs.LAST
-
     def first_state(self, seeds: np.ndarray | None) -> TrainState:
         """The state before step 1, on the mesh; `seeds` is the result of `self.seeds()`, or any array of its shape."""
         make = jax.jit(self.program.make_state, out_shardings=self.program.shardings)
@@ -155,15 +136,10 @@ def objective_title(config: Config) -> str:
 
 
 def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
-    """A run that is ready to train.
+    """A run that is ready to train; raises `InputError` if an option, the text or a model cannot be used.
 
-    Args:
-      progress: whether to show progress bars.
-      absent: a mesh of devices that this machine lacks, for which the step is only compiled. No targets are then computed, and the
-        run cannot train.
-
-    Raises:
-      InputError: an option, the text or a model cannot be used.
+    `absent` is a mesh of devices that this machine lacks: the step is then only compiled, no targets are computed, and the run
+    cannot train.
     """
     mesh, groups, objective = checked_setup(config, absent)
     can_run = absent is None
@@ -186,10 +162,10 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         config.data, objective, student, length, of_rows=config.teacher.of_rows, progress=progress
     )
     objective = sized_to_text(objective, store.rows)
-    # Rows for the first queue and for evaluation are not trained on; of a small text, they are at most a tenth.
+    # Rows for the first queue and for evaluation are not trained on; of a text below 100,000 rows, they are at most a tenth.
     held_out = devs.held_out_rows(config.evals, store.rows)
     reserved = objective.reserve_rows + held_out
-    if store.rows < SMALL_TEXT:
+    if store.rows < 100_000:
         reserved = min(reserved, max(held_out, store.rows // 10))
     on_cpus = platform(mesh) == "cpu"
     make_batches = partial(
@@ -209,8 +185,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     measured = devs.measured_metrics(config, tasks, compared)
     best = devs.chosen_metric(measured, config.evals.best) if can_run else ""
     teacher = teachers[0] if len(teachers) == 1 else None
-    live_teacher = teacher if objective.teacher_views and config.teacher.is_live else None
-    program = make_step(config, objective, student, teacher, mesh, live=live_teacher is not None, steps=steps)
+    program = make_step(config, objective, student, teacher, mesh, steps)
     targets = Targets(config, objective, store, teachers, labellers, progress=progress, absent=not can_run)
     teacher_tokens = Viewed(targets.store, objective.teacher_views) if targets.store is not None else None
     batches = make_batches(teacher_tokens or targets.arrays)
@@ -224,11 +199,10 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
     if can_run and compared:
         tasks[agreement.METRIC] = devs.dev_agreement(config, targets, agreement_pairs, dev_rows)
     teacher_params: Mapping[str, Any] = {}
-    if live_teacher:
-        params = live_teacher.frozen_params(mesh)
+    if teacher and program.teacher_shardings:
+        params = teacher.frozen_params(mesh)
         if can_run:
-            shardings = frozen_shardings(live_teacher, mesh, config.run.sharding)
-            teacher_params = meshes.place_frozen(params, shardings, compute_dtype)
+            teacher_params = meshes.place_frozen(params, program.teacher_shardings, compute_dtype)
         else:
             teacher_params = meshes.frozen_shapes(params, compute_dtype)
     return Run(
@@ -240,22 +214,10 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
 
 
 def make_step(
-    config: Config,
-    objective: Objective,
-    student: SentenceModel,
-    teacher: SentenceModel | None,
-    mesh: Mesh,
-    *,
-    live: bool,
-    steps: int,
+    config: Config, objective: Objective, student: SentenceModel, teacher: SentenceModel | None, mesh: Mesh, steps: int
 ) -> Program:
-    """The layout of the state and the jitted training step for these models, whose parameters may be mere shapes.
-
-    Args:
-      teacher: the teacher model, to whose sizes an objective may map the student's; None without one, and with several.
-      live: whether the step runs the teacher.
-      steps: the step at which the learning-rate schedule ends.
-    """
+    """The layout of the state and the jitted training step for these models, whose parameters may be mere shapes, and for a
+    learning-rate schedule that ends at step `steps`. `teacher` is None without a teacher model, and with several."""
     optimizer = optim.make_optimizer(config.optimizer, steps)
     average = optim.make_average(config.optimizer)
     compute_dtype = dtype_of(config.run.precision)
@@ -289,21 +251,24 @@ def make_step(
     if rules is config.run.sharding:  # the user's own, where a pattern that matches nothing is a mistake
         meshes.check_rules(rules, like.params, mesh)
     shardings = meshes.shardings(like, mesh, rules)
+    live_teacher = teacher if objective.teacher_views and config.teacher.is_live else None
+    teacher_shardings = frozen_shardings(live_teacher, mesh, config.run.sharding) if live_teacher else {}
     train_step = step.make_train_step(
         student=config.student.in_training(student).definition,
-        teacher=teacher.definition if live and teacher else None,
+        teacher=live_teacher.definition if live_teacher else None,
         objective=objective,
         optimizer=optimizer,
         mesh=mesh,
         shardings=shardings,
-        teacher_shardings=frozen_shardings(teacher, mesh, config.run.sharding) if live and teacher else {},
+        teacher_shardings=teacher_shardings,
         compute_dtype=compute_dtype,
         remat=config.run.remat,
         teacher_dropout=config.teacher.dropout,
         accumulate=config.run.accumulate,
         average=average,
     )
-    return Program(make_state, like, shardings, train_step, steps, optim.make_schedule(config.optimizer, steps))
+    schedule = optim.make_schedule(config.optimizer, steps)
+    return Program(make_state, like, shardings, teacher_shardings, train_step, steps, schedule)
 
 
 def checked_setup(config: Config, mesh: Mesh | None = None) -> tuple[Mesh, int, Objective]:
@@ -330,13 +295,11 @@ def checked_setup(config: Config, mesh: Mesh | None = None) -> tuple[Mesh, int, 
         (data.objectives and len(data.objectives) != count,
          f"data.objectives={data.objectives} for {sources}; name the objectives of each source, or '' for all of them."),
         (accumulate > 1 and objective.couples_examples and objective.reads,
-         f"run.accumulate={accumulate}: the gradient of {config.kinds['objective']}, which compares the tokens of a batch, cannot be cached; "
-         "use --config.run.remat=True for less memory."),
+         f"run.accumulate={accumulate}: the objective's gradient cannot be cached; use --config.run.remat=True for less memory."),
         (groups_per_device % accumulate,
          f"run.accumulate={accumulate} does not divide the {groups_per_device} groups of a device; raise data.pack_groups."),
         ((evals.best == devs.LAST) + bool(evals.average) + has_patience > 1,
-         "evals.best=last, evals.average and evals.patience choose the checkpoint in different ways; give only one of them, and lower "
-         "run.steps to end earlier."),
+         "evals.best=last, evals.average and evals.patience choose the checkpoint in different ways; give only one of them."),
     ])  # fmt: skip
     # Without `run.steps`, the text or the speed determines the steps of `run.epochs` or `run.minutes`.
     if config.run.steps > 0 or not (config.run.epochs or config.run.minutes):
@@ -354,23 +317,14 @@ def profiled_steps(option: str) -> tuple[int, int]:
 
 
 def step_count(config: Config, steps_per_epoch: int, steps_in_minutes: int = 0) -> int:
-    """Updates of the run: `run.steps` if set, else those that take `run.minutes`, else those of `run.epochs`.
-
-    Args:
-      steps_in_minutes: `UNTIMED` before the speed is measured; 0 without `run.minutes`.
-
-    Raises:
-      InputError: there are none or too many, or `evals.average` names a step beyond them.
-    """
-    run = config.run
+    """Updates of the run: `run.steps` if set, else those that take `run.minutes` (0 without that option, `UNTIMED` before the speed is
+    measured), else those of `run.epochs`. Raises `InputError` if there are none, or if `evals.average` names a later step."""
+    run, averaged = config.run, config.evals.average
     steps = max(run.steps, 0) or steps_in_minutes or round(run.epochs * steps_per_epoch)
-    last_averaged = max(config.evals.average, default=0)
-    refuse([
-        (not 1 <= steps <= MAX_INT32,
-         f"run.steps={run.steps} and run.epochs={run.epochs} give {steps} steps; set one of them to give 1 to {MAX_INT32:,} steps."),
-        (last_averaged > steps,
-         f"evals.average={config.evals.average}: step {last_averaged} is beyond the run's {steps} steps."),
-    ])  # fmt: skip
+    if not 1 <= steps <= MAX_INT32:
+        raise InputError(f"run.steps={run.steps} and run.epochs={run.epochs} give {steps} steps, not 1 to {MAX_INT32:,}.")
+    if max(averaged, default=0) > steps:
+        raise InputError(f"evals.average={averaged}: step {max(averaged)} is beyond the run's {steps} steps.")
     return steps
 
 
@@ -392,28 +346,23 @@ def make_objective(config: Config) -> Objective:
     changing = [view for view in objective.teacher_views if has_stored_targets and view not in columns]
     refuse([
         (teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)),
-         f"the teacher {teacher.kind} does not go with objective {name}: scores of pairs (labels, scores, columns) are the targets of "
-         "trans_encoder, cosent and listwise, and of no other: "
+         f"the teacher {teacher.kind} does not go with objective {name}: only trans_encoder, cosent and listwise learn scores of pairs; "
          f"choose --config=FILE.py:PRESET:teacher={'stored' if teacher.scores_pairs else 'labels'}."),
         (objective.teacher_views and not teacher.is_given,
          f"objective {name} needs a teacher; set --config.teacher.{teacher.given_by}."),
         (objective.reads and not teacher.is_live,
-         f"objective {name} needs targets that include single tokens or layers; choose --config=FILE.py:PRESET:teacher=live and "
-         "name one teacher model."),
+         f"objective {name} needs targets of single tokens or layers; choose --config=FILE.py:PRESET:teacher=live, one model."),
         (teacher.transforms and len(teacher_columns) > 1,
-         f"teacher.whiten and teacher.components transform each column by itself, but objective {name} compares the teacher's vectors "
-         f"of {', '.join(teacher_columns)} with each other; set both to 0."),
+         f"teacher.whiten and teacher.components transform each column by itself, but objective {name} compares columns; set both to 0."),
         (teacher.of_rows and not teacher.scores_pairs and len(teacher_columns) > 1,
-         f"the teacher {teacher.kind} has one vector for each row, but the teacher of objective {name} reads "
-         f"{', '.join(teacher_columns)}; name a teacher model."),
+         f"{teacher.kind} has one vector for each row, but objective {name} reads {', '.join(teacher_columns)}; name a teacher model."),
         (lacking,
          f"the text has no column {' and no column '.join(map(repr, lacking))}; it has {', '.join(columns)}. Set --config.data.columns."),
         (unread,
          f"data.columns names {' and '.join(unread)}, but objective {name} reads only {', '.join(sorted(read))}; leave out the rest, or "
          f"join it to the text: --config.data.columns={'+'.join(columns.get(column, column) for column in (TEXT, *unread))}"),
         (changing,
-         f"the teacher {teacher.kind} needs a teacher view that is a column of the text ({', '.join(columns)}), but these differ at "
-         f"every step: {', '.join(changing)}. Choose --config=FILE.py:PRESET:teacher=live."),
+         f"targets are stored, but these views differ at every step: {', '.join(changing)}; choose --config=FILE.py:PRESET:teacher=live."),
     ])  # fmt: skip
     if objective.teacher_views:
         teacher.check()
@@ -422,13 +371,13 @@ def make_objective(config: Config) -> Objective:
 
 
 def sized_to_text(objective: Objective, rows: int) -> Objective:
-    """The objective with a queue of at most `QUEUE_SHARE` of the text's rows."""
+    """The objective with a queue of at most a quarter of the text's rows: a longer one would hold the same sentences many times."""
     if isinstance(objective, Nested):
         return dataclasses.replace(objective, objective=sized_to_text(objective.objective, rows))
     if isinstance(objective, Weighted):
         terms = [dataclasses.replace(term, objective=sized_to_text(term.objective, rows)) for term in objective.terms]
         return dataclasses.replace(objective, terms=tuple(terms))
-    size, limit = objective.queue_size, max(1, int(QUEUE_SHARE * rows))
+    size, limit = objective.queue_size, max(1, rows // 4)
     if size <= limit:
         return objective
     log.info(f"objective.queue_size: {limit:,} instead of {size:,}: at most a quarter of the text's {rows:,} rows")
@@ -447,14 +396,8 @@ def context_of(config: Config, workdir: pathlib.Path) -> ModelContext:
 
 
 def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: pathlib.Path) -> SentenceModel:
-    """The untrained student, with the similarity by which its training compares vectors.
-
-    Args:
-      teachers: models whose vectors are the targets; `student.model=teacher` means the first one.
-
-    Raises:
-      InputError: it cannot be made or exported.
-    """
+    """The untrained student, with the similarity by which its training compares vectors; raises `InputError` if it cannot be made or
+    exported. `teachers` are the models whose vectors are the targets."""
     inputs = StudentInputs(context_of(config, workdir), config.teacher, teachers)
     student = config.student.make(inputs)
     # Other teachers are not among `teachers`, so their prompts are unknown here.
@@ -479,11 +422,8 @@ def write_student(student: SentenceModel, workdir: pathlib.Path) -> None:
     """Writes the untrained student to the workdir, unless it is there; resumed runs and `export` read it from there."""
     if (workdir / STUDENT).is_dir():
         return
-    facts = {
-        "source": student.source,
-        "default_prompt": student.checkpoint_prompt,
-        "card": [student.base_models, student.languages],
-    }
+    facts = {"source": student.source, "default_prompt": student.checkpoint_prompt}
+    facts |= {"card": [student.base_models, student.languages]}
     with replacing(workdir / STUDENT, facts) as folder:
         save(student, folder, keeps_form=True)
 
@@ -512,12 +452,8 @@ def training_length(
     config: Config, student: SentenceModel, teachers: Sequence[SentenceModel], workdir: pathlib.Path
 ) -> int:
     """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens` if set; otherwise the length that the run in the
-    workdir began with. Without one, it is the least multiple of `LENGTH_MULTIPLE` that truncates at most 1 % of a sample of the
-    text's rows. Never more than any model that reads the student's tokens can read.
-
-    Args:
-      teachers: models whose vectors are the targets.
-    """
+    workdir began with. Without one, it is the least multiple of 16, up to 512, that truncates at most 1 % of a sample of the text's
+    rows. Never more than any model that reads the student's tokens can read."""
     readers = [student, *(teachers if config.objective.reads else ())]
     longest = min(model.definition.architecture.longest for model in readers)
     length = config.data.max_length or config.data.chunk_tokens
@@ -533,18 +469,18 @@ def training_length(
     else:
         encodings = iter(untruncated.encodings([sentence for row in rows for sentence in row]))
         tokens = [max(len(next(encodings)) for _ in row) for row in rows if row]
-    quantile = int(np.quantile(tokens, WHOLE_ROWS, method="higher")) if tokens else 1
-    fitting = math.ceil(quantile / LENGTH_MULTIPLE) * LENGTH_MULTIPLE
-    teachers_read = max((teacher.max_length for teacher in teachers), default=MAX_CHOSEN_LENGTH)
-    limit = min(MAX_CHOSEN_LENGTH, longest, teachers_read)
+    quantile = int(np.quantile(tokens, 0.99, method="higher")) if tokens else 1
+    fitting = math.ceil(quantile / 16) * 16
+    # Attention's work grows with the square of the length, so more than 512 must be asked for.
+    limit = min(512, longest, max((teacher.max_length for teacher in teachers), default=512))
+    length = min(fitting, limit)
     limited = f"; a choice is at most {limit} here" if fitting > limit else ""
-    message = "data.max_length: %d, because %.0f %% of the rows have at most %d tokens%s"
-    log.info(message, min(fitting, limit), 100 * WHOLE_ROWS, fitting, limited)
-    return processes.gathered(min(fitting, limit))[0]
+    log.info(f"data.max_length: {length}, because 99 % of the rows have at most {fitting} tokens{limited}")
+    return processes.gathered(length)[0]
 
 
 def truncation_warnings(objective: Objective, student: SentenceModel, store: TokenStore) -> list[str]:
-    """A line for each column of the student's text with many truncated sentences."""
+    """A line for each column of the student's text of which more than 5 % of the sentences are truncated."""
     longest = student.definition.architecture.longest
     remedy = f"set --config.data.max_length (at most {longest}) to read more of them"
     if longest <= store.max_length:
@@ -552,7 +488,7 @@ def truncation_warnings(objective: Objective, student: SentenceModel, store: Tok
     return [
         f"warning: data.max_length={store.max_length} truncates {share:.0%} of the sentences of column {column}; {remedy}"
         for column in model_text.columns_of_views(store, objective.student_views)
-        if (share := store.truncated(column)) > MAX_TRUNCATED
+        if (share := store.truncated(column)) > 0.05
     ]
 
 
@@ -601,18 +537,20 @@ class Targets:
     """What the student learns from: the teacher's vectors of each sentence, or scores of pairs.
 
     A live teacher computes them in the training step, from the tokens in `store` or from the student's; all others are in `arrays`.
-
-    Args:
-      store: the training text.
-      teachers: models whose vectors are the targets.
-      labellers: models that score the text's pairs.
-      absent: only plan for absent devices; zeros that take no memory then stand in for what a model would compute.
+    In a plan for `absent` devices, zeros that take no memory stand in for what a model would compute.
     """
 
     def __init__(
-        self, config: Config, objective: Objective, store: TokenStore, teachers: Sequence[SentenceModel],
-        labellers: Sequence[Labeller], *, progress: bool, absent: bool = False,
-    ):  # fmt: skip
+        self,
+        config: Config,
+        objective: Objective,
+        store: TokenStore,
+        teachers: Sequence[SentenceModel],
+        labellers: Sequence[Labeller],
+        *,
+        progress: bool,
+        absent: bool = False,
+    ):
         dtype, teacher, views = dtype_of(config.run.precision), config.teacher, objective.teacher_views
         # On this process's devices only: each process makes its part of stored targets without waiting for others.
         embedders = [sharded_embedder(model, config.run, compute_dtype=dtype) for model in teachers]
@@ -660,7 +598,8 @@ class Targets:
         """The untrained student, fitted to the targets of evenly spaced rows among `trained`, the rows of the training."""
 
         def examples(model: SentenceModel) -> tuple[np.ndarray, np.ndarray]:
-            rows = trained[np.unique(np.linspace(0, len(trained) - 1, FITTING_SAMPLE, dtype=np.int64))]
+            # At most 4,096 sentences, which is about ten times the width of a usual vector.
+            rows = trained[np.unique(np.linspace(0, len(trained) - 1, 4096, dtype=np.int64))]
             # As pooled: the head is fitted to vectors before it, and lengths are part of the targets.
             embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(config.run.precision))
             sentences, roles = self.sentences(self.column, rows)

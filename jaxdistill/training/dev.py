@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 LAST = "last"
 """Value of `evals.best` for the last checkpoint."""
-HELD_OUT = 2000
-"""Sentences held out of training to measure agreement with the teacher, unless a file of sentences is given."""
 MIN_HELD_OUT = 4
 """Fewest sentences on which agreement is measured."""
 
@@ -57,10 +55,7 @@ def dev_tasks(config: Config, *, similarity: str = "cosine") -> dict[str, Task]:
     nothing can choose the best checkpoint.
 
     Besides the user's sets, it reads the published one that `evals.best` names, perhaps from the hub, and STS-B dev if there is a
-    data folder. Graded pairs whose scores are all 0 or 1 are scored by AUC, unless `evals.best` is `pairs/spearman`.
-
-    Args:
-      similarity: how a student with vectors ranks documents: by `cosine` or `dot`.
+    data folder. A student with vectors ranks documents by their `similarity`, `cosine` or `dot`.
     """
     evals, best = config.evals, config.evals.best
     tasks = dict[str, Task]()
@@ -75,7 +70,7 @@ def dev_tasks(config: Config, *, similarity: str = "cosine") -> dict[str, Task]:
             )
     if evals.pairs:
         graded = pairs.read_pairs(file_of("evals.pairs", evals.pairs))
-        if pairs.is_binary(graded) and best != pairs.METRIC:
+        if pairs.is_binary(graded) and best != pairs.METRIC:  # all scores are 0 or 1
             add(pairs.AUC_METRIC, pairs.pairs_auc, graded)
         else:
             add(pairs.METRIC, pairs.pairs_spearman, graded)
@@ -106,35 +101,24 @@ def agreement_pairs(config: Config) -> Sequence[Sequence[str]]:
 
 def chosen_metric(measured: Collection[str], best: str = "") -> str:
     """The metric that chooses the best checkpoint, where higher is better: `best`; if `best` is empty or `LAST`, the first of the
-    `measured` metrics, or an empty string for `LAST` without any.
-
-    Raises:
-      InputError: `best` is not measured, or nothing is.
-    """
+    `measured` metrics, or an empty string for `LAST` without any. Raises `InputError` if `best` is not measured, or nothing is."""
     if best in measured:
         return best
     if best == LAST or (measured and not best):
         return next(iter(measured), "")
-    sources = (
-        "give --config.evals.pairs=FILE (pairs/auc if all scores are 0 or 1), --config.evals.retrieval=FOLDER, "
-        "--config.evals.entities=FILE, --config.teacher.model=MODEL, or --config.evals.best=sts-b-dev/spearman (from JAXDISTILL_DATA "
-        "or the hub) or last"
-    )
-    if not best:
-        raise InputError(f"no evaluation can choose the best checkpoint: {sources}.")
+    problem = "no evaluation can choose the best checkpoint"
+    if best:
+        problem = f"evals.best={best!r} is not measured in this run; measured: {', '.join([*measured, LAST])}"
     raise InputError(
-        f"evals.best={best!r} is not measured in this run; measured: {', '.join([*measured, LAST])}. To measure others, {sources}."
-        f"{did_you_mean(best, list(measured))}"
+        f"{problem}. Give --config.evals.pairs=FILE (pairs/auc if all scores are 0 or 1), --config.evals.retrieval=FOLDER, "
+        "--config.evals.entities=FILE, --config.teacher.model=MODEL, or --config.evals.best=sts-b-dev/spearman (from JAXDISTILL_DATA "
+        f"or the hub) or last.{did_you_mean(best, list(measured))}"
     )
 
 
 def measured_metrics(config: Config, tasks: Mapping[str, Task], compared: int) -> list[str]:
-    """All metrics of a run, the preferred one first; known before targets are computed, which may take hours.
-
-    Args:
-      tasks: all evaluations but the agreement with the teacher.
-      compared: number of sentences whose agreement is measured; 0: it is not. A recall needs more others than its rank.
-    """
+    """All metrics of a run, the preferred one first: of `tasks`, and of agreement with the teacher on `compared` sentences, if any. A
+    recall needs more others than its rank."""
     ranks = [] if config.teacher.scores_pairs else [rank for rank in agreement.RECALLS if rank < compared - 1]
     return [*tasks, *([agreement.METRIC] if compared else []), *(agreement.RECALLS[rank] for rank in ranks)]
 
@@ -173,7 +157,7 @@ def held_out_rows(evals: Evals, rows: int) -> int:
     has_other_metric = evals.pairs or evals.retrieval or evals.entities or has_sts_b
     if evals.agreement or (has_other_metric and evals.best not in agreement.METRICS):
         return 0
-    return min(HELD_OUT, rows // 20 * 2)  # at most a tenth, and even
+    return min(2000, rows // 20 * 2)  # at most a tenth, and even
 
 
 def sts_data_folder() -> pathlib.Path | None:
@@ -184,12 +168,8 @@ def sts_data_folder() -> pathlib.Path | None:
 
 
 class Evaluator:
-    """Runs all dev evaluations, and notes the best score.
-
-    Args:
-      embedder: of the student as it is evaluated; `evaluate` gets the parameters.
-      record: best score, its step, count of evaluations without a higher one and so on, updated in place; checkpoints store it.
-    """
+    """Runs all dev evaluations, and notes the best score in `record`: its step, all scores of that step, the count of evaluations
+    without a higher one, and so on; checkpoints store it. `embedder` is of the student as it is evaluated."""
 
     def __init__(self, run: "Run", embedder: Embedder, record: dict[str, Any]):
         self.run, self.embedder, self.record = run, embedder, record
@@ -200,12 +180,9 @@ class Evaluator:
         """Number of evaluations without a better score after which the run stops; 0: it never does."""
 
     def evaluate(self, step: int, params: Params) -> dict[str, float]:
-        """Scores a student with these parameters; prints the scores and returns them.
-
-        Raises:
-          Diverged: a score cannot be computed or is not finite.
-        """
+        """Scores a student with these parameters; prints the scores and returns them. Raises `Diverged` if one is not finite."""
         record, run = self.record, self.run
+        exports_last = run.config.evals.best == LAST
         try:
             scores = run.dev.scores(self.embedder.as_embed(params))
         except InputError as error:
@@ -219,8 +196,8 @@ class Evaluator:
         if step == 0:
             record["before"] = scores
         if step > 0 or run.config.evals.untrained:
-            note_score(record, step, scores, best=run.dev.best, exports_last=run.exports_last)
-        is_best = not run.exports_last and record["best"] is not None and record["best_step"] == step
+            note_score(record, step, scores, best=run.dev.best, exports_last=exports_last)
+        is_best = not exports_last and record["best"] is not None and record["best_step"] == step
         shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()) or "no dev set"
         say(f"step {step:,}: {shown}{' (best)' if is_best else ''}")
         return scores

@@ -117,10 +117,13 @@ def distill(
     if layers is not None and not isinstance(layers, str):
         layers = f"even:{layers}" if isinstance(layers, int) else ",".join(map(str, layers))
     of_first_stage = {
-        "teacher.model": str(teacher) if is_name else "", "student.layers": layers, "run.epochs": epochs,
+        "teacher.model": str(teacher) if is_name else "",
+        "student.layers": layers,
+        "run.epochs": epochs,
         "run.steps": steps if epochs is None else -1,  # a number would override epochs
-        "data.batch_size": batch_size, "optimizer.learning_rate": learning_rate,
-    }  # fmt: skip
+        "data.batch_size": batch_size,
+        "optimizer.learning_rate": learning_rate,
+    }
     of_all_stages = {"data.columns": tuple(columns_of(columns).items()), "run.seed": seed}
     stages = configured(config, text, objects, of_first_stage, of_all_stages, options or {})
     chosen = flat_stages(stages)

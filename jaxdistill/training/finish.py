@@ -21,12 +21,12 @@ from jaxdistill.core.runtime import versions
 from jaxdistill.data.text import TEXT, split_specs
 from jaxdistill.evals import sts
 from jaxdistill.evals.model_card import Facts, averaged_steps, origin_of, public_command, write_facts
-from jaxdistill.evals.papers import Cited
+from jaxdistill.evals.papers import cited
 from jaxdistill.evals.report import Entry, as_text, hundredfold, score_table, training_plot, write_page
 from jaxdistill.evals.suite import cached_scores
 from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.training.build import Run, objective_title
-from jaxdistill.training.dev import sts_data_folder
+from jaxdistill.training.dev import LAST, sts_data_folder
 from jaxdistill.training.export import export, weights_bytes
 from jaxdistill.training.metrics import say
 from jaxdistill.training.sharding import sharded_embedder
@@ -89,9 +89,7 @@ def sts_results(run: Run, name: str, model: SentenceModel) -> dict[str, Any]:
     return cached_scores(cache, [model.digest(), sts.digest(folder)], score)
 
 
-def finish(
-    run: Run, files: Workdir, record: dict[str, Any], teacher_scores: dict[str, float], *, paper: Cited | None, command: str
-) -> None:  # fmt: skip
+def finish(run: Run, files: Workdir, record: dict[str, Any], teacher_scores: dict[str, float], *, command: str) -> None:
     """Measures all models, and writes what a training ends with: export, plot, table, report and results.
 
     Every process calls it, because they measure together; the first writes. `record` is the result of `train`.
@@ -110,7 +108,7 @@ def finish(
     checkpoint = f"the best checkpoint, step {best_step:,} by {metric}" if best_step else "the untrained student"
     if averaged:
         checkpoint = f"the mean of the checkpoints of steps {', '.join(map(str, averaged))}"
-    elif run.exports_last:
+    elif config.evals.best == LAST:
         checkpoint = f"the last checkpoint, step {best_step:,}"
     warning = ""
     if metric and not after[metric] > before[metric]:
@@ -136,6 +134,7 @@ def finish(
         "Checkpoint": checkpoint,
         "Versions": ", ".join(f"{package} {version}" for package, version in versions().items()),
     }
+    paper = cited(config.run.paper, "run.paper") if config.run.paper else None
     if paper:  # show only scores that the run has measured; if there are none, those on STS
         measured = {*paper.scores} & {*facts.scores}
         paper = paper.only([name for name in paper.scores if name in (measured or (*sts.TESTS, "average"))])
@@ -213,7 +212,7 @@ def facts_of(run: Run, steps: Sequence[int], scores: dict[str, dict[str, float]]
         sentences=len(run.batches.trained),
         batch_size=run.batches.batch_size,
         steps=max(steps),
-        chosen_by="" if config.evals.average or run.exports_last else run.dev.best,
+        chosen_by="" if config.evals.average or config.evals.best == LAST else run.dev.best,
         averaged=averaged_steps(steps),
         scores=scores["student after"],
         teacher_scores=scores.get("teacher", {}),

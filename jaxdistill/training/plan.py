@@ -23,21 +23,11 @@ from jaxdistill.core.runtime import duration, prepare_libtpu
 from jaxdistill.data.batches import padding_share
 from jaxdistill.data.text import TEXT
 from jaxdistill.evals import agreement, sts
-from jaxdistill.training.build import (
-    UNTIMED,
-    Run,
-    build,
-    joint_embed,
-    make_step,
-    step_count,
-    truncation_warnings,
-)  # fmt: skip
+from jaxdistill.training.build import UNTIMED, Run, build, joint_embed, make_step, step_count, truncation_warnings
 from jaxdistill.training.dev import sts_data_folder
 from jaxdistill.training.metrics import note, product_flops, say
 from jaxdistill.training.sharding import sharded_embedder
 
-PADDING_STEPS = 8
-"""Number of batches in which padding is measured."""
 GIB = 2**30
 COLLECTIVE = re.compile(
     r"= (.+?) (all-gather|all-reduce|reduce-scatter|collective-permute|(?:ragged-)?all-to-all)(?:-done)?\("
@@ -66,7 +56,7 @@ def overview(run: Run) -> tuple[Run, dict[str, float]]:
     reserved = f"{len(batches.reserved):,} held out for the queue and evaluation"
     say(f"training: {len(batches.trained):,} sentences, {reserved}, {batches.steps_per_epoch:,} steps per epoch")
     shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in batches.shapes)
-    sample = [batches.batch_at(step) for step in range(PADDING_STEPS)]
+    sample = [batches.batch_at(step) for step in range(8)]  # enough to measure padding
     padding = np.mean([padding_share(batch) for batch in sample])
     say(f"rows x tokens per group: {shapes}; {padding:.1%} of token slots are padding")
     if scores := teacher_scores(run):
@@ -75,8 +65,7 @@ def overview(run: Run) -> tuple[Run, dict[str, float]]:
     say(f"memory: {memory / 2**20:,.0f} MiB per device (arguments and temporaries of a step)")
     if run.program.steps == UNTIMED:
         steps = step_count(config, 0, processes.gathered(max(1, int(60 * config.run.minutes / seconds)))[0])
-        live = bool(run.teacher_params)
-        program = make_step(config, run.objective, run.student, run.teacher, run.mesh, live=live, steps=steps)
+        program = make_step(config, run.objective, run.student, run.teacher, run.mesh, steps)
         run = dataclasses.replace(run, program=program)
     steps = run.program.steps
     speed = f"a step takes {seconds:.3f} s, {batches.batch_size / seconds:,.0f} sentences/s"
@@ -210,11 +199,8 @@ def step_memory(compiled: Any) -> dict[str, int]:
 def compiled_plan(
     target: Slice, train_step: Any, state: TrainState, teacher_params: Any, batch: Batch, *, batch_size: int
 ) -> tuple[list[str], float]:
-    """Compiles a step whose arguments are shapes; raises `InputError` if a chip's memory is too small.
-
-    Returns:
-      Lines on what a chip needs for it; and its least seconds, if products and collectives overlap fully at the chip's peak rates.
-    """
+    """Compiles a step whose arguments are shapes; raises `InputError` if a chip's memory is too small. Returns lines on what a chip
+    needs, and the step's least seconds, if products and collectives overlap fully at the chip's peak rates."""
     traced = train_step.trace(state, teacher_params, batch)
     try:
         compiled = traced.lower().compile()

@@ -26,7 +26,6 @@ from jaxdistill.evals.report import as_text, stage_table
 from jaxdistill.models.checkpoints.model import is_on_hub, locate
 from jaxdistill.models.model_text import text_portions
 from jaxdistill.training.build import (
-    Run,
     build,
     checked_setup,
     context_of,
@@ -132,11 +131,7 @@ def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], fini
 
 def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
     """Raises `InputError` for options, files and columns with which the training would fail at its start; loads no model, and
-    nothing from the hub or a bucket.
-
-    Args:
-      where: `here`, if the training will see this machine's files, or `elsewhere`, if it sees only buckets and hubs.
-    """
+    nothing from the hub or a bucket. The training sees this machine's files `here`; `elsewhere`, only buckets and hubs."""
     if is_remote(workdir):
         workdirs.address_of(workdir)
     for number, stage in enumerate(stages, start=1):
@@ -146,12 +141,8 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
 
 def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
     """Raises `InputError` for wrong options, or if a text, a column of it or a model does not exist; opens the first file of each
-    source of the text, and leaves out models on the hub.
-
-    Args:
-      where: see `check_launch`; empty: this machine trains, and text on the hub or in a bucket is read too.
-      workdir: the training's, only to be checked with `where`.
-    """
+    source of the text, and leaves out models on the hub. `where` is as in `check_launch`; empty: this machine trains, and text on
+    the hub or in a bucket is read too."""
     # The devices of a training elsewhere are not known here.
     checked_setup(stage, meshes.make_mesh(devices=jax.devices()[:1]) if where else None)
     specs = split_specs(stage.data.text)
@@ -184,13 +175,9 @@ def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
             next(tables(spec, portion.columns, cache=stage.data.cache_folder), None)
 
 
-def run_training(
-    config: Config, files: Workdir, *, dry_run: bool, command: str, callbacks: Sequence[Callback] = ()
-) -> None:
-    """Runs one training from its config to an exported student: build, train, export, report.
-
-    Every process of a multi-host run calls it, and only the first prints and writes.
-    """
+def run_training(config: Config, files: Workdir, *, dry_run: bool, command: str, callbacks: Sequence[Callback]) -> None:
+    """Runs one training from its config to an exported student: build, train, export, report. Every process of a multi-host run calls
+    it, and only the first prints and writes."""
     is_first, workdir = processes.is_first(), files.folder
     plugins.use(config.run.plugins)
     before = workdirs.claim_workdir(workdir, config, write=False)
@@ -199,9 +186,26 @@ def run_training(
         export_untrained(config, files, dry_run=dry_run, command=command)
         return
     with processes.agreed() as facts:
-        paper = cited(config.run.paper, "run.paper") if config.run.paper else None
+        if config.run.paper:
+            cited(config.run.paper, "run.paper")  # for its error alone
         run = build(config, workdir, progress=is_first)
-        contents = digests(run)
+        evals = config.evals
+        files_of_options: dict[str, Sequence[str]] = {
+            "evals.pairs": split_specs(evals.pairs),
+            "evals.agreement": split_specs(evals.agreement),
+            "evals.entities": split_specs(evals.entities),
+            "evals.retrieval": [str(path) for set_files in retrieval_files(evals) for path in set_files.paths],
+            **config.teacher.files,
+        }
+        digests = {name: content_digest(specs) for name, specs in files_of_options.items() if specs}
+        digests |= {f"{name}.model": model.digest() for name, model in run.named_teachers.items()}
+        digests |= {f"labeller {number}": digest for number, digest in enumerate(run.labeller_digests, start=1)}
+        if teacher_digest := config.teacher.digest():
+            digests["teacher"] = teacher_digest
+        digests |= {"student.model": run.student.digest(), "data.text": run.store.content_digest}
+        kind_files = [kind.rpartition(":")[0] for kind in config.kinds.values() if plugins.is_outside(kind)]
+        digests |= plugins.source_digests([*kind_files, *split_specs(config.run.plugins)])
+        contents = {f"content of {name}": digest[:12] for name, digest in digests.items()}
         # The student is left out: a resumed run reads it from the workdir.
         inputs = {name: digest for name, digest in contents.items() if name != "content of student.model"}
         if not any(map(is_hub, split_specs(config.data.text))):
@@ -232,7 +236,7 @@ def run_training(
                 write_student(run.student, workdir)
             processes.wait("the workdir is claimed")
             record = train(run, files, progress=is_first, callbacks=callbacks)
-            finish(run, files, record, teacher_scores, paper=paper, command=command)
+            finish(run, files, record, teacher_scores, command=command)
             processes.wait("finished")
 
 
@@ -265,27 +269,6 @@ def export_untrained(config: Config, files: Workdir, *, dry_run: bool, command: 
                 write_atomic(workdir / workdirs.RESULTS, json.dumps(results, indent=2) + "\n")
                 say(f"export (reloaded and compared): {folder}")
         processes.wait("the untrained student is exported")
-
-
-def digests(run: Run) -> dict[str, str]:
-    """Short digests, by name, of inputs that must be the same in all processes of a run, and when it is resumed."""
-    config, evals = run.config, run.config.evals
-    files: dict[str, Sequence[str]] = {
-        "evals.pairs": split_specs(evals.pairs),
-        "evals.agreement": split_specs(evals.agreement),
-        "evals.entities": split_specs(evals.entities),
-        "evals.retrieval": [str(path) for set_files in retrieval_files(evals) for path in set_files.paths],
-        **config.teacher.files,
-    }
-    contents = {name: content_digest(specs) for name, specs in files.items() if specs}
-    contents |= {f"{name}.model": model.digest() for name, model in run.named_teachers.items()}
-    contents |= {f"labeller {number}": digest for number, digest in enumerate(run.labeller_digests, start=1)}
-    if teacher_digest := config.teacher.digest():
-        contents["teacher"] = teacher_digest
-    contents |= {"student.model": run.student.digest(), "data.text": run.store.content_digest}
-    kind_files = [kind.rpartition(":")[0] for kind in config.kinds.values() if plugins.is_outside(kind)]
-    contents |= plugins.source_digests([*kind_files, *split_specs(config.run.plugins)])
-    return {f"content of {name}": digest[:12] for name, digest in contents.items()}
 
 
 def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
