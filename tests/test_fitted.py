@@ -42,7 +42,7 @@ def test_a_student_of_another_model_starts_close_to_its_teacher(tmp_path):
     text, cosines = TEXT, {}
     for init in ("fitted", "uniform"):
         run = build(starting(tmp_path, init), tmp_path / "run", progress=False)
-        (teacher,), student = run.teachers, run.student
+        (teacher,), student = run.teachers.values(), run.student
         mine, wanted = (Embedder(model).encode(text) for model in (student, teacher))
         lengths = np.linalg.norm(mine, axis=1) * np.linalg.norm(wanted, axis=1)
         cosines[init] = np.mean(np.sum(mine * wanted, axis=1) / lengths)

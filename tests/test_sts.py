@@ -201,19 +201,17 @@ def test_neighbouring_sentences_are_pairs_and_an_odd_one_is_an_error():
 
 def test_the_dev_evaluation_prefers_own_pairs_then_sts_b_then_agreement(sts_data, monkeypatch):
     monkeypatch.setenv("JAXDISTILL_DATA", str(sts_data))
-    _, first, second = zip(*ROWS, strict=True)
     write_tsv(sts_data / "own.tsv.gz", ROWS)
     config = Config(objective=SimCSE(), evals=Evals(pairs=str(sts_data / "own.tsv.gz")))
-    agreeing = agreement.agreement_task(bag_of_words, first, second)
-    made = dev.make_dev(config, dev.dev_tasks(config), agreeing)
-    tasks, measured = made.tasks, dev.measured_metrics(made.tasks)
-    assert list(tasks) == ["pairs/spearman", "sts-b-dev/spearman", "agreement/spearman"]
+    tasks = dev.dev_tasks(config)
+    measured = dev.measured_metrics(config, tasks, compared=9)
+    assert measured == [*tasks, "agreement/spearman", "agreement/recall@1"]
+    assert list(tasks) == ["pairs/spearman", "sts-b-dev/spearman"] == dev.measured_metrics(config, tasks, compared=0)
     for metric, task in tasks.items():
         assert next(iter(task(bag_of_words))) == metric
         assert dev.chosen_metric(measured, metric) == metric
     assert dev.chosen_metric(measured, "agreement/recall@1") == "agreement/recall@1"
     with pytest.raises(InputError, match="'agreement/recall@10' is not measured.*agreement/recall@1, last"):
         dev.chosen_metric(measured, "agreement/recall@10")  # of nine sentences
-    assert made.best == "pairs/spearman"
-    plain = Config(objective=SimCSE())
-    assert dev.make_dev(plain, dev.dev_tasks(plain), agreeing).best == "sts-b-dev/spearman"
+    assert dev.chosen_metric(measured) == "pairs/spearman"
+    assert dev.chosen_metric(dev.dev_tasks(Config(objective=SimCSE()))) == "sts-b-dev/spearman"

@@ -58,14 +58,7 @@ from jaxdistill.objectives.weighted import Weighted, terms_of_sources
 from jaxdistill.training import dev as devs
 from jaxdistill.training import optim, step
 from jaxdistill.training.sharding import frozen_shardings, sharded_embedder, sharding_rules
-from jaxdistill.training.workdir.folder import (
-    INPUTS,
-    LENGTH,
-    STEPS,
-    STUDENT,
-    read_note,
-    stage_export,
-)
+from jaxdistill.training.workdir.folder import INPUTS, LENGTH, STEPS, STUDENT, read_note, stage_export
 
 UNTIMED = MAX_INT32
 """Number of steps of a run whose speed is still to be measured for `run.minutes`."""
@@ -96,8 +89,8 @@ class Run:
     mesh: Mesh
     compute_dtype: DTypeLike
     objective: Objective
-    teachers: Sequence[SentenceModel]
-    """Models whose vectors are the targets; empty with the user's own vectors."""
+    teachers: Mapping[str, SentenceModel]
+    """Models whose vectors are the targets: `teacher`, or `teacher 1` and so on; empty with the user's own vectors."""
     labeller_digests: Sequence[str]
     """Digests of the models that label the text's pairs."""
     student: SentenceModel
@@ -115,14 +108,7 @@ class Run:
     @property
     def teacher(self) -> SentenceModel | None:
         """The only teacher; None with several."""
-        return self.teachers[0] if len(self.teachers) == 1 else None
-
-    @property
-    def named_teachers(self) -> dict[str, SentenceModel]:
-        """`teacher`, or `teacher 1`, `teacher 2` and so on."""
-        if self.teacher:
-            return {"teacher": self.teacher}
-        return {f"teacher {number}": teacher for number, teacher in enumerate(self.teachers, start=1)}
+        return self.teachers.get("teacher")
 
     def first_state(self, seeds: np.ndarray | None) -> TrainState:
         """The state before step 1, on the mesh; `seeds` is the result of `self.seeds()`, or any array of its shape."""
@@ -184,6 +170,7 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         compared = len({*chain(*agreement_pairs)}) or (held_out if held_out >= devs.MIN_HELD_OUT else 0)
     measured = devs.measured_metrics(config, tasks, compared)
     best = devs.chosen_metric(measured, config.evals.best) if can_run else ""
+    names = ["teacher"] if len(teachers) == 1 else [f"teacher {number + 1}" for number in range(len(teachers))]
     teacher = teachers[0] if len(teachers) == 1 else None
     program = make_step(config, objective, student, teacher, mesh, steps)
     targets = Targets(config, objective, store, teachers, labellers, progress=progress, absent=not can_run)
@@ -206,7 +193,8 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         else:
             teacher_params = meshes.frozen_shapes(params, compute_dtype)
     return Run(
-        config=config, workdir=workdir, mesh=mesh, compute_dtype=compute_dtype, objective=objective, teachers=teachers,
+        config=config, workdir=workdir, mesh=mesh, compute_dtype=compute_dtype, objective=objective,
+        teachers=dict(zip(names, teachers, strict=True)),
         labeller_digests=[labeller.digest() for labeller in labellers], student=student, store=store, batches=batches,
         seeds=lambda: targets.rows(queue_rows) if len(queue_rows) else None, dev=devs.Dev(tasks, best), program=program,
         teacher_params=teacher_params,
@@ -322,7 +310,9 @@ def step_count(config: Config, steps_per_epoch: int, steps_in_minutes: int = 0) 
     run, averaged = config.run, config.evals.average
     steps = max(run.steps, 0) or steps_in_minutes or round(run.epochs * steps_per_epoch)
     if not 1 <= steps <= MAX_INT32:
-        raise InputError(f"run.steps={run.steps} and run.epochs={run.epochs} give {steps} steps, not 1 to {MAX_INT32:,}.")
+        raise InputError(
+            f"run.steps={run.steps} and run.epochs={run.epochs} give {steps} steps, not 1 to {MAX_INT32:,}."
+        )
     if max(averaged, default=0) > steps:
         raise InputError(f"evals.average={averaged}: step {max(averaged)} is beyond the run's {steps} steps.")
     return steps
@@ -337,10 +327,9 @@ def make_objective(config: Config) -> Objective:
     if LABELS in objective.teacher_views:
         read |= {*objective.scored}
     lacking = sorted(read - {*columns})
-    unread = [column for column in columns if column not in (TEXT, *read)]
     # Every column of a text in chunks is read, and a trimmed vocabulary may be for more languages than the views.
-    if config.data.chunk_tokens or config.student.trim:
-        unread = []
+    reads_all = config.data.chunk_tokens or config.student.trim
+    unread = [column for column in columns if not (reads_all or column in (TEXT, *read))]
     teacher_columns = [view for view in dict.fromkeys(objective.teacher_views) if view in columns]
     has_stored_targets = teacher.is_outside or isinstance(teacher, Stored)
     changing = [view for view in objective.teacher_views if has_stored_targets and view not in columns]
@@ -409,10 +398,7 @@ def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: pat
         similarity = "cosine"
     by_dot = [model.source for model in (*teachers, student) if model.definition.similarity == "dot"]
     if by_dot and similarity == "cosine":
-        log.warning(
-            "%s: its checkpoint compares by dot product, but this training by cosine, by which the student is evaluated and exported",
-            by_dot[0],
-        )
+        log.warning(f"{by_dot[0]}: its checkpoint compares by dot product, but this training and its export by cosine")
     student = dataclasses.replace(student, definition=dataclasses.replace(student.definition, similarity=similarity))
     check_exportable(config.student.evaluated(student).definition)
     return student
@@ -497,16 +483,13 @@ def check_models(
 ) -> None:
     """Raises `InputError` if the objective cannot compare this student with these teachers."""
     student_views, teacher_views, definition = objective.student_views, objective.teacher_views, student.definition
-    form = "a cross-encoder, which reads pairs" if definition.reads_pairs else "a sentence encoder"
     # A column that is read twice gives two views only by dropout; all other views change the sentences.
     column_views = [view for view in student_views if view in (dict(config.data.columns) or (TEXT,))]
     reads_twice = len(set(column_views)) < len(column_views)
     trained = config.student.in_training(student).definition.architecture
     has_dropout = not trained.is_static and (trained.hidden_dropout or trained.attention_dropout or trained.drophead)
-    width = definition.embedding_width
-    target_width = 0  # without vectors as targets
-    if teacher_views:
-        target_width = config.teacher.width([teacher.definition.embedding_width for teacher in teachers])
+    width, widths = definition.embedding_width, [teacher.definition.embedding_width for teacher in teachers]
+    target_width = config.teacher.width(widths) if teacher_views else 0
     roles = {role for source in model_text.sentence_roles(config.data) for role in source.values()}
     reads_same_tokens = all(
         student.tokenizer.get_vocab() == teacher.tokenizer.get_vocab()
@@ -517,19 +500,17 @@ def check_models(
         (config.evals.agreement and not teachers,
          "evals.agreement needs a teacher model; your own vectors only cover the training text."),
         (any(view in views.PAIRS for view in student_views) != definition.reads_pairs,
-         f"the student is {form}, but the objective's views are {', '.join(student_views)}; set "
-         "--config=FILE.py:PRESET:student=cross_encoder for views of pairs, or student.pooling to make a sentence encoder of a cross-encoder."),
+         f"the objective reads {', '.join(student_views)}: views of pairs need --config=FILE.py:PRESET:student=cross_encoder, others a "
+         "sentence encoder, which student.pooling makes of a cross-encoder."),
         (not teacher_views and reads_twice and not has_dropout,
          f"objective.views={tuple(student_views)} reads a sentence twice, and without dropout both vectors are "
          "equal, so the loss has no positives; set --config.student.dropout=0.1, or make one view delete_words."),
         (target_width not in (0, width) and not objective.any_width,
-         f"the student's vectors have {width} numbers, the teacher's {target_width}; "
-         "set student.head to tanh or linear, which maps to the teacher's width."),
+         f"the student's vectors have {width} numbers, the teacher's {target_width}; set student.head to tanh or linear."),
         (objective.reads and tuple(student_views) != tuple(teacher_views),
          f"to compare token by token, both must read the same views, not {student_views} and {teacher_views}."),
         (objective.reads and not reads_same_tokens,
-         "to compare token by token, student and teacher must share tokenizer and prompts; cut the student from the "
-         "teacher, or choose an objective of whole sentences."),
+         "to compare token by token, student and teacher must share tokenizer and prompts; cut the student from the teacher."),
     ])  # fmt: skip
 
 

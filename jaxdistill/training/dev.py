@@ -11,16 +11,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from jaxdistill.config.options import Config, Evals
-from jaxdistill.core import (
-    Diverged,
-    Embed,
-    InputError,
-    Params,
-    Scorer,
-    Task,
-    did_you_mean,
-    errors_of,
-)
+from jaxdistill.core import Diverged, Embed, InputError, Params, Scorer, Task, did_you_mean, errors_of
 from jaxdistill.core.paths import data_folder, needed_data_folder
 from jaxdistill.data.text import file_of, files_of, read, split_specs
 from jaxdistill.evals import agreement, documents, pairs, retrieval, sts

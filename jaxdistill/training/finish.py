@@ -60,7 +60,7 @@ def sentences_per_s(run: Run, name: str, model: SentenceModel) -> float:
     """Sentences (for a cross-encoder: pairs) per second on all devices of the run, without compilation; all processes call this
     together. Sentences are truncated to what both teacher and student read."""
     say(f"{name}: measuring the speed")
-    length = min(encoder.max_length for encoder in (*run.teachers, run.student))
+    length = min(encoder.max_length for encoder in (*run.teachers.values(), run.student))
     embedder = sharded_embedder(model.with_length(length), run.config.run, mesh=run.mesh)
     sentences = run.store.texts(TEXT)[:READ_SENTENCES]
     if model.definition.reads_pairs:
@@ -200,12 +200,12 @@ def facts_of(run: Run, steps: Sequence[int], scores: dict[str, dict[str, float]]
     options |= {key: value for key, value in sections.get("objective", {}).items() if key != "kind"}
     if "queue_size" in options:
         options["queue_size"] = run.objective.queue_size  # a small text has a smaller one
-    models = {"student": student, **run.named_teachers}
+    models = {"student": student, **run.teachers}
     role_prompts = {
         role: {name: model.role_prompts[role] for name, model in models.items()} for role in run.store.prompts if role
     }
     return dataclasses.replace(
-        student_facts(config, run.workdir, student, run.teachers, command),
+        student_facts(config, run.workdir, student, list(run.teachers.values()), command),
         objective=f"{objective_title(config)} ({', '.join(f'{key} {value}' for key, value in options.items())})",
         data=", ".join(map(public_name, split_specs(config.data.text))),
         data_digest=run.store.content_digest,

@@ -43,7 +43,7 @@ def overview(run: Run) -> tuple[Run, dict[str, float]]:
     devices = f"{run.mesh.size} x {jax.devices()[0].device_kind} ({axes})"
     say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}")
     say(f"devices: {devices}, matrix products in {np.dtype(run.compute_dtype).name}")
-    for role, model in [*(("teacher", teacher) for teacher in run.teachers), ("student", run.student)]:
+    for role, model in [*(("teacher", teacher) for teacher in run.teachers.values()), ("student", run.student)]:
         architecture, heads = model.definition.architecture, len(model.definition.dense)
         size = f"{model.parameter_count:,} parameters, {architecture.layers} layers, width {architecture.hidden_size}"
         dense = f", {heads} dense layers" if heads else ""
@@ -92,7 +92,7 @@ def parameter_table(run: Run) -> str:
 def teacher_scores(run: Run) -> dict[str, float]:
     """The value of each dev metric for the teacher, or the joined teachers; empty without a teacher model."""
     options = {"mesh": run.mesh, "compute_dtype": run.compute_dtype}
-    embedders = [sharded_embedder(teacher, run.config.run, **options) for teacher in run.teachers]
+    embedders = [sharded_embedder(teacher, run.config.run, **options) for teacher in run.teachers.values()]
     scores: dict[str, float] = {}
     if embed := joint_embed(embedders, run.config.teacher):
         for task in run.dev.tasks.values():

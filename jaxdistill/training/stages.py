@@ -25,14 +25,7 @@ from jaxdistill.evals.papers import cited
 from jaxdistill.evals.report import as_text, stage_table
 from jaxdistill.models.checkpoints.model import is_on_hub, locate
 from jaxdistill.models.model_text import text_portions
-from jaxdistill.training.build import (
-    build,
-    checked_setup,
-    context_of,
-    make_student,
-    objective_title,
-    write_student,
-)  # fmt: skip
+from jaxdistill.training.build import build, checked_setup, context_of, make_student, objective_title, write_student
 from jaxdistill.training.dev import agreement_pairs, dev_tasks, retrieval_files
 from jaxdistill.training.export import export
 from jaxdistill.training.finish import finish, student_facts
@@ -79,8 +72,7 @@ def run_stages(
             if files.checkpoints.is_dir() or not is_finished(folder, stages[0]):
                 run(stages[0], files)
             else:
-                reason = "; a sweep removed its checkpoints" if stages[0].run.steps else ""
-                say(f"{folder} is finished: {folder / workdirs.EXPORT}{reason}")
+                say(f"{folder} is finished: {folder / workdirs.EXPORT}")
             return
         with processes.agreed() as agreed:
             folders = workdirs.stage_folders(folder, count)
@@ -190,15 +182,12 @@ def run_training(config: Config, files: Workdir, *, dry_run: bool, command: str,
             cited(config.run.paper, "run.paper")  # for its error alone
         run = build(config, workdir, progress=is_first)
         evals = config.evals
-        files_of_options: dict[str, Sequence[str]] = {
-            "evals.pairs": split_specs(evals.pairs),
-            "evals.agreement": split_specs(evals.agreement),
-            "evals.entities": split_specs(evals.entities),
-            "evals.retrieval": [str(path) for set_files in retrieval_files(evals) for path in set_files.paths],
-            **config.teacher.files,
-        }
-        digests = {name: content_digest(specs) for name, specs in files_of_options.items() if specs}
-        digests |= {f"{name}.model": model.digest() for name, model in run.named_teachers.items()}
+        retrieval = [str(path) for set_files in retrieval_files(evals) for path in set_files.paths]
+        texts = {"evals.pairs": evals.pairs, "evals.agreement": evals.agreement, "evals.entities": evals.entities}
+        sources: dict[str, Sequence[str]] = {name: split_specs(text) for name, text in texts.items()}
+        sources |= {"evals.retrieval": retrieval, **config.teacher.files}
+        digests = {name: content_digest(specs) for name, specs in sources.items() if specs}
+        digests |= {f"{name}.model": model.digest() for name, model in run.teachers.items()}
         digests |= {f"labeller {number}": digest for number, digest in enumerate(run.labeller_digests, start=1)}
         if teacher_digest := config.teacher.digest():
             digests["teacher"] = teacher_digest
@@ -245,15 +234,12 @@ def export_untrained(config: Config, files: Workdir, *, dry_run: bool, command: 
     making the student does."""
     workdir = files.folder
     if files.checkpoints.is_dir():
-        raise InputError(
-            f"run.steps=0 exports an untrained student, but {workdir} has checkpoints; give another --workdir."
-        )
+        raise InputError(f"run.steps=0 trains nothing, but {workdir} has checkpoints; give another --workdir.")
     config.student.check(config.teacher)
     teachers = config.teacher.load(context_of(config, workdir))
     student = config.student.evaluated(make_student(config, teachers, workdir))
-    say(
-        f"student: {student.source}: {student.parameter_count:,} parameters, width {student.definition.embedding_width}"
-    )
+    width = student.definition.embedding_width
+    say(f"student: {student.source}: {student.parameter_count:,} parameters, width {width}")
     if dry_run:
         return
     with files.held():
