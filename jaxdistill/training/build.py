@@ -3,11 +3,11 @@
 import dataclasses
 import logging
 import math
-import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -85,7 +85,7 @@ class Run:
     """A run that is ready to train."""
 
     config: Config
-    workdir: pathlib.Path
+    workdir: Path
     mesh: Mesh
     compute_dtype: DTypeLike
     objective: Objective
@@ -121,7 +121,7 @@ def objective_title(config: Config) -> str:
     return ", ".join(filter(None, [public_name(config.kinds["objective"]), config.objective.variant]))
 
 
-def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh | None = None) -> Run:
+def build(config: Config, workdir: Path, *, progress: bool, absent: Mesh | None = None) -> Run:
     """A run that is ready to train; raises `InputError` if an option, the text or a model cannot be used.
 
     `absent` is a mesh of devices that this machine lacks: the step is then only compiled, no targets are computed, and the run
@@ -165,13 +165,14 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         noted = read_note(workdir / INPUTS).get(STEPS, UNTIMED)  # as an earlier start measured
         steps_in_minutes = int(processes.gathered(noted)[0])
     steps = step_count(config, make_batches().steps_per_epoch, steps_in_minutes)
-    compared = 0  # sentences whose agreement with the teacher is measured
+    compared = 0  # sentences whose agreement with the teacher is measured, at least 4
     if teachers or objective.teacher_views:
-        compared = len({*chain(*agreement_pairs)}) or (held_out if held_out >= devs.MIN_HELD_OUT else 0)
+        compared = len({*chain(*agreement_pairs)}) or (held_out if held_out >= 4 else 0)
     measured = devs.measured_metrics(config, tasks, compared)
     best = devs.chosen_metric(measured, config.evals.best) if can_run else ""
     names = ["teacher"] if len(teachers) == 1 else [f"teacher {number + 1}" for number in range(len(teachers))]
-    teacher = teachers[0] if len(teachers) == 1 else None
+    named_teachers = dict(zip(names, teachers, strict=True))
+    teacher = named_teachers.get("teacher")
     program = make_step(config, objective, student, teacher, mesh, steps)
     targets = Targets(config, objective, store, teachers, labellers, progress=progress, absent=not can_run)
     teacher_tokens = Viewed(targets.store, objective.teacher_views) if targets.store is not None else None
@@ -193,9 +194,8 @@ def build(config: Config, workdir: pathlib.Path, *, progress: bool, absent: Mesh
         else:
             teacher_params = meshes.frozen_shapes(params, compute_dtype)
     return Run(
-        config=config, workdir=workdir, mesh=mesh, compute_dtype=compute_dtype, objective=objective,
-        teachers=dict(zip(names, teachers, strict=True)),
-        labeller_digests=[labeller.digest() for labeller in labellers], student=student, store=store, batches=batches,
+        config=config, workdir=workdir, mesh=mesh, compute_dtype=compute_dtype, objective=objective, student=student,
+        teachers=named_teachers, labeller_digests=[labeller.digest() for labeller in labellers], store=store, batches=batches,
         seeds=lambda: targets.rows(queue_rows) if len(queue_rows) else None, dev=devs.Dev(tasks, best), program=program,
         teacher_params=teacher_params,
     )  # fmt: skip
@@ -373,7 +373,7 @@ def sized_to_text(objective: Objective, rows: int) -> Objective:
     return dataclasses.replace(cast(Any, objective), queue_size=limit)
 
 
-def context_of(config: Config, workdir: pathlib.Path) -> ModelContext:
+def context_of(config: Config, workdir: Path) -> ModelContext:
     """The context in which a run's models are made: data and run options, views, earlier stages."""
     return ModelContext(
         data=config.data,
@@ -384,7 +384,7 @@ def context_of(config: Config, workdir: pathlib.Path) -> ModelContext:
     )
 
 
-def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: pathlib.Path) -> SentenceModel:
+def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: Path) -> SentenceModel:
     """The untrained student, with the similarity by which its training compares vectors; raises `InputError` if it cannot be made or
     exported. `teachers` are the models whose vectors are the targets."""
     inputs = StudentInputs(context_of(config, workdir), config.teacher, teachers)
@@ -404,7 +404,7 @@ def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: pat
     return student
 
 
-def write_student(student: SentenceModel, workdir: pathlib.Path) -> None:
+def write_student(student: SentenceModel, workdir: Path) -> None:
     """Writes the untrained student to the workdir, unless it is there; resumed runs and `export` read it from there."""
     if (workdir / STUDENT).is_dir():
         return
@@ -414,7 +414,7 @@ def write_student(student: SentenceModel, workdir: pathlib.Path) -> None:
         save(student, folder, keeps_form=True)
 
 
-def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
+def read_student(config: Config, workdir: Path) -> SentenceModel | None:
     """The untrained student in the workdir; None before the run has written it."""
     folder = workdir / STUDENT
     if not all(processes.gathered(folder.is_dir())):  # processes without a copy of the workdir may not see it
@@ -434,9 +434,7 @@ def read_student(config: Config, workdir: pathlib.Path) -> SentenceModel | None:
     )
 
 
-def training_length(
-    config: Config, student: SentenceModel, teachers: Sequence[SentenceModel], workdir: pathlib.Path
-) -> int:
+def training_length(config: Config, student: SentenceModel, teachers: Sequence[SentenceModel], workdir: Path) -> int:
     """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens` if set; otherwise the length that the run in the
     workdir began with. Without one, it is the least multiple of 16, up to 512, that truncates at most 1 % of a sample of the text's
     rows. Never more than any model that reads the student's tokens can read."""

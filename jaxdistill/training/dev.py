@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 LAST = "last"
 """Value of `evals.best` for the last checkpoint."""
-MIN_HELD_OUT = 4
-"""Fewest sentences on which agreement is measured."""
 
 
 class Dev(NamedTuple):
@@ -124,9 +122,8 @@ def dev_agreement(
         return agreement.agreement_task(targets.embed, *file_pairs)
     vectors = targets.rows(held_out)
     if config.teacher.scores_pairs:
-        (first, first_roles), (second, second_roles) = (
-            targets.sentences(column, held_out) for column in targets.objective.scored[:2]
-        )
+        first, first_roles = targets.sentences(targets.objective.scored[0], held_out)
+        second, second_roles = targets.sentences(targets.objective.scored[1], held_out)
         return agreement.AgreementTask(
             first=tuple(first), second=tuple(second), teacher=vectors[:, 0], roles=(first_roles, second_roles)
         )

@@ -113,19 +113,22 @@ def distill(
     if steps is not None and epochs is not None:
         raise InputError("steps and epochs exclude each other; give only one.")
     is_name = isinstance(teacher, str | pathlib.Path)
-    objects = {"teacher": None if is_name else teacher, "student": student, "objective": objective}
     if layers is not None and not isinstance(layers, str):
         layers = f"even:{layers}" if isinstance(layers, int) else ",".join(map(str, layers))
-    of_first_stage = {
+    arguments = {
+        "teacher": None if is_name else teacher,
+        "student": student,
+        "objective": objective,
         "teacher.model": str(teacher) if is_name else "",
         "student.layers": layers,
         "run.epochs": epochs,
         "run.steps": steps if epochs is None else -1,  # a number would override epochs
         "data.batch_size": batch_size,
         "optimizer.learning_rate": learning_rate,
+        "data.columns": tuple(columns_of(columns).items()),
+        "run.seed": seed,
     }
-    of_all_stages = {"data.columns": tuple(columns_of(columns).items()), "run.seed": seed}
-    stages = configured(config, text, objects, of_first_stage, of_all_stages, options or {})
+    stages = configured(config, text, arguments, options or {})
     chosen = flat_stages(stages)
     if workdir is None:  # the same for calls that resume each other, another for any other training
         fixed = {name: value for name, value in chosen.items() if re.sub(r"^stage\d+\.", "", name) not in EXTENSIONS}
@@ -160,31 +163,25 @@ def distill(
     )
 
 
-def configured(
-    spec: str,
-    text: Text,
-    objects: Mapping[str, Any],
-    of_first_stage: Mapping[str, Any],
-    of_all_stages: Mapping[str, Any],
-    options: Mapping[str, Any],
-) -> list[Config]:
+def configured(spec: str, text: Text, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> list[Config]:
     """The stages of a config with the arguments of `distill` applied, of which None and empty ones leave the config's values; writes
-    text in memory to the cache. `objects` maps `teacher`, `student` and `objective` to their options."""
+    text in memory to the cache. Columns and seed go to every stage, other arguments to the first."""
     config: Any = load_config(spec)
     first = config[stage_names(config)[0]] if stage_names(config) else config
-    for section, value in objects.items():
-        if value is None:
+    for name, value in arguments.items():
+        if value is None or value in ("", ()):
             continue
-        if isinstance(value, type) or not KINDS[section].is_kind(value):
-            raise InputError(
-                f"{section}={value!r:.60} is no {section} with its options; give one such as {KINDS[section].example}."
-            )
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        first[section] = ConfigDict({**fields, "kind": KINDS[section].name_of(value)})
-    for name, value in {**of_first_stage, **of_all_stages}.items():
-        if value not in (None, "", ()):
+        if name in KINDS:
+            if isinstance(value, type) or not KINDS[name].is_kind(value):
+                raise InputError(
+                    f"{name}={value!r:.60} is no {name} with its options; give one such as {KINDS[name].example}."
+                )
+            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+            first[name] = ConfigDict({**fields, "kind": KINDS[name].name_of(value)})
+        else:
             names = in_every_stage(config, name)
-            set_options(config, dict.fromkeys(names if name in of_all_stages else names[:1], value))
+            is_shared = name in ("data.columns", "run.seed")
+            set_options(config, dict.fromkeys(names if is_shared else names[:1], value))
     set_options(config, options)
     if not isinstance(text, str | pathlib.Path) or str(text):
         columns = columns_of(typed(first.data.columns, Columns, "data.columns"))

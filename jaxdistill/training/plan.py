@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 import jaxdistill
 from jaxdistill.config.options import Config
-from jaxdistill.core import Batch, InputError, TrainState, plugins
+from jaxdistill.core import Batch, InputError, TrainState
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.mesh import PEAK_FLOPS_PER_S
@@ -164,7 +164,6 @@ def slice_named(name: str) -> Slice:
 def print_plan(config: Config, workdir: pathlib.Path, name: str) -> None:
     """Compiles the step of a run for the slice `name` and says what it needs; raises `InputError` if it does not fit."""
     jax.config.update("jax_enable_compilation_cache", False)  # it cannot load programs for absent devices
-    plugins.use(config.run.plugins)
     target = slice_named(name)
     mesh = target.mesh(model_axis=config.run.model_axis, slices=config.run.slices)
     if config.run.precision == "auto":  # as on that slice, not on this machine

@@ -3,10 +3,10 @@
 import contextlib
 import json
 import logging
-import pathlib
 import shutil
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -38,12 +38,7 @@ from jaxdistill.training.workdir.folder import Workdir
 
 
 def run_stages(
-    stages: Sequence[Config],
-    workdir: str | pathlib.Path,
-    *,
-    dry_run: bool,
-    command: str,
-    callbacks: Sequence[Callback] = (),
+    stages: Sequence[Config], workdir: str | Path, *, dry_run: bool, command: str, callbacks: Sequence[Callback] = ()
 ) -> None:
     """Runs a training in a workdir, local or in a bucket, or each of several stages in `workdir/stage1` and so on.
 
@@ -60,7 +55,7 @@ def run_stages(
             "jax": jax.__version__,
             "--dry_run": dry_run,
             "JAXDISTILL_DATA": sts.digest(data)[:12] if data else None,
-            "--workdir": str(workdir if is_remote(workdir) else pathlib.Path(workdir).absolute()),
+            "--workdir": str(workdir if is_remote(workdir) else Path(workdir).absolute()),
         }
 
     with processes.connected(facts), workdirs.opened(workdir, dry_run=dry_run) as files:
@@ -96,7 +91,7 @@ def run_stages(
                 summarise(stages, folder)
 
 
-def check_stages(stages: Sequence[Config], folders: Sequence[pathlib.Path], finished: Sequence[bool]) -> None:
+def check_stages(stages: Sequence[Config], folders: Sequence[Path], finished: Sequence[bool]) -> None:
     """Raises `InputError` if a finished stage was trained on another text, if an unfinished one would replace a student from which
     later ones began, or if it cannot be trained: a later stage without a dev set would end the run hours after its start."""
     for number, (stage, folder, is_done) in enumerate(zip(stages, folders, finished, strict=True), start=1):
@@ -155,7 +150,7 @@ def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
             if where == "elsewhere" and not name.startswith("package:"):
                 raise InputError(
                     f"{flag}={name} is on this machine, but the training runs on others; give the address of a bucket, such as "
-                    f"{flag}=gs://BUCKET/{pathlib.Path(name).name}."
+                    f"{flag}=gs://BUCKET/{Path(name).name}."
                 )
             if is_model:
                 locate(name)
@@ -257,7 +252,7 @@ def export_untrained(config: Config, files: Workdir, *, dry_run: bool, command: 
         processes.wait("the untrained student is exported")
 
 
-def summarise(stages: Sequence[Config], workdir: pathlib.Path) -> None:
+def summarise(stages: Sequence[Config], workdir: Path) -> None:
     """Prints a table of all stages, and copies the best export of each group of `rivals` to `best-GROUP` in the workdir; of stages
     without a dev score, the last."""
     rows = []
@@ -307,7 +302,7 @@ def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
     }
 
 
-def is_finished(folder: pathlib.Path, config: Config) -> bool:
+def is_finished(folder: Path, config: Config) -> bool:
     """Whether the stage is finished and was run with these options; options that do not affect its results may differ."""
     before = workdirs.read_config(folder)
     if before is None or not (folder / workdirs.EXPORT).is_dir():
