@@ -40,10 +40,7 @@ log = logging.getLogger(__name__)
 
 
 def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
-    """Trains from the latest checkpoint of the workdir, or from step 0, to the end; an exception from a callback ends the training.
-
-    Returns the `Evaluator`'s record: `best_step`, its dev `scores` (by metric, in [-1, 1]) and those of the untrained student,
-    `before`; with the loop's `seconds` in this process, evaluations included, and `spent`, those of each activity.
+    """Trains from the latest checkpoint or step 0 to the end; returns the `Evaluator`'s record, with the loop's `seconds`, in all and `spent`.
 
     Raises:
       Interrupted: after a signal, once the state is saved.
