@@ -44,7 +44,6 @@ class Term:
 
     @property
     def kind(self) -> str:
-        """The objective's kind."""
         return KINDS["objective"].name_of(self.objective)
 
 
@@ -72,23 +71,23 @@ class Weighted(Objective):
         if not self.terms:
             raise InputError("objective.kind='weighted' has no objectives; name them in config.objectives.")
         objectives = [term.objective for term in self.terms]
-        names = " and ".join(term.name for term in self.terms)
-        learn_labels = {LABELS in objective.teacher_views for objective in objectives if objective.teacher_views}
-        student_views = {tuple(objective.student_views) for objective in objectives}
-        similarities = {objective.similarity for objective in objectives if objective.similarity}
-        scored = {tuple(objective.scored) for objective in objectives if LABELS in objective.teacher_views}
-        if len(learn_labels) > 1:
-            raise InputError(f"objectives {names} do not go together: one learns scores of pairs, the other vectors.")
-        if self.reads and len(student_views) > 1:
-            raise InputError(
-                f"objectives {names} read different views, but one of them compares token by token; give all the same views."
-            )
-        if len(similarities) > 1:
-            raise InputError(
-                f"objectives {names} do not go together: one compares by cosine, the other by dot product."
-            )
-        if len(scored) > 1:
-            raise InputError(f"objectives {names} score different columns; give all the same.")
+        taught = [objective for objective in objectives if objective.teacher_views]
+        conflicts: dict[str, set[Any]] = {
+            "one learns scores of pairs, the other vectors": {
+                LABELS in objective.teacher_views for objective in taught
+            },
+            "one compares by cosine, the other by dot product": {objective.similarity for objective in objectives}
+            - {""},
+            "they score different columns": {
+                tuple(objective.scored) for objective in taught if LABELS in objective.teacher_views
+            },
+        }
+        if self.reads:  # token by token
+            conflicts["they read different views"] = {tuple(objective.student_views) for objective in objectives}
+        for conflict, values in conflicts.items():
+            if len(values) > 1:
+                names = " and ".join(term.name for term in self.terms)
+                raise InputError(f"objectives {names} do not go together: {conflict}.")
 
     student_views = combined("student_views", joined_names)
     teacher_views = combined("teacher_views", joined_names)
@@ -165,12 +164,10 @@ def selected(encoded: Encoded | None, batch_views: Sequence[str], views: Sequenc
     if tuple(views) == tuple(batch_views):
         return encoded
     indices = view_indices(batch_views, views)
-
-    def select(array: Array) -> Array:
-        return jnp.stack([array[:, index] for index in indices], axis=1)
-
-    keys = None if encoded.keys is None else select(encoded.keys)
-    return encoded._replace(sentences=select(encoded.sentences), keys=keys)
+    sentences, keys = jax.tree.map(
+        lambda array: jnp.stack([array[:, index] for index in indices], axis=1), (encoded.sentences, encoded.keys)
+    )
+    return encoded._replace(sentences=sentences, keys=keys)
 
 
 def view_indices(batch_views: Sequence[str], views: Sequence[str]) -> list[int]:

@@ -142,9 +142,7 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
     Args:
       where: `here`, if the training will see this machine's files, or `elsewhere`, if it sees only buckets and hubs.
     """
-    if is_remote(workdir):
-        workdirs.address_of(workdir)
-    elif where == "elsewhere":
+    if workdirs.address_of(workdir) is None and where == "elsewhere":
         refuse_local("--workdir", [workdir])
     mesh = meshes.make_mesh(devices=jax.devices()[:1])  # the training's own devices are not known here
     for number, stage in enumerate(stages, start=1):
