@@ -39,13 +39,20 @@ def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
 
 
 def make_optimizer(options: Optimizer, steps: int) -> optax.GradientTransformation:
-    """Clips gradients, then applies the optimiser with weight decay and learning rate, then `rates`, factors by parameter path.
+    """Clips gradients, then applies the optimiser with weight decay and learning rate, then the first of `rates` whose pattern matches
+    the parameter's path.
 
     Raises:
       InputError: optax has no optimiser of this name.
     """
     clip = [optax.clip_by_global_norm(options.clip_norm)] if options.clip_norm > 0 else []
-    factors = [optax.stateless(lambda updates, _: scaled_by_path(updates, options.rates))] if options.rates else []
+
+    def scaled(path: tuple, update: jax.Array) -> jax.Array:
+        factor = next((rate for pattern, rate in options.rates if re.search(pattern, path[-1].key)), 1.0)
+        return update * jnp.float32(factor)
+
+    factors = optax.stateless(lambda updates, _: jax.tree_util.tree_map_with_path(scaled, updates))
+    factors = [factors] if options.rates else []
     schedule = make_schedule(options, steps)
     mask = is_decayed if options.decay == "matrices" else None
     if options.name not in ("adamw", SCHEDULE_FREE):
@@ -85,15 +92,6 @@ def _from_optax(options: Optimizer, schedule: optax.Schedule, mask: Any) -> opta
     values = {"weight_decay": options.weight_decay, "weight_decay_rate": options.weight_decay}
     values |= {"mask": mask, "weight_decay_mask": mask}
     return make(schedule, **{name: value for name, value in values.items() if name in arguments})
-
-
-def scaled_by_path(updates: Any, rates: tuple[tuple[str, float], ...]) -> Any:
-    """The updates times the factor of the first pattern that matches the parameter's path; 1 if none does."""
-
-    def factor(path: str) -> float:
-        return next((rate for pattern, rate in rates if re.search(pattern, path)), 1.0)
-
-    return jax.tree_util.tree_map_with_path(lambda path, leaf: leaf * jnp.float32(factor(path[-1].key)), updates)
 
 
 def is_decayed(params):

@@ -22,9 +22,22 @@ LARGE = 2**16
 
 def sharding_rules(sharding: Sharding, params: Any, architecture: Architecture, mesh: Mesh) -> Rules:
     """The rules that `sharding` stands for, or the user's own; `params` are a trained model's parameters or their shapes."""
-    if sharding in ("zero", "fsdp"):
-        return fsdp_rules(params, mesh)
-    return tensor_rules(architecture, mesh) if sharding == "tensor" else sharding
+    if sharding == "tensor":
+        return tensor_rules(architecture, mesh)
+    if sharding not in ("zero", "fsdp"):
+        return sharding
+    # Splits every large matrix over the data axis, along its longest axis whose size is a multiple of the devices; a matrix without
+    # one is replicated. Source: Rajbhandari et al., ZeRO, arXiv 1910.02054, stage 3.
+    devices = mesh.shape["data"]
+    rules = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        shape = np.shape(leaf)
+        divisible = [axis for axis, size in enumerate(shape) if size % devices == 0]
+        if len(shape) > 1 and math.prod(shape) >= LARGE and divisible:
+            longest = max(divisible, key=lambda axis: shape[axis])
+            axes = tuple("data" if axis == longest else "" for axis in range(len(shape)))
+            rules.append((rf"(^|/){re.escape(path_name(path))}$", axes))
+    return tuple(rules)
 
 
 def frozen_shardings(model: SentenceModel, mesh: Mesh, sharding: Sharding) -> dict[str, NamedSharding]:
@@ -45,24 +58,6 @@ def sharded_embedder(model: SentenceModel, run: RunOptions, *, mesh: Mesh | None
     # `tensor` needs a model axis, which a process with few devices may lack.
     sharding = "fsdp" if run.sharding == "tensor" and mesh.shape["model"] == 1 else run.sharding
     return Embedder(model, mesh=mesh, shardings=frozen_shardings(model, mesh, sharding), **options)
-
-
-def fsdp_rules(params: Any, mesh: Mesh) -> Rules:
-    """Rules that split every large matrix over the data axis, along its longest axis whose size is a multiple of the devices; a matrix
-    without one is replicated.
-
-    Source: Rajbhandari et al., ZeRO, arXiv 1910.02054, stage 3.
-    """
-    devices = mesh.shape["data"]
-    rules = []
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        shape = np.shape(leaf)
-        divisible = [axis for axis, size in enumerate(shape) if size % devices == 0]
-        if len(shape) > 1 and math.prod(shape) >= LARGE and divisible:
-            longest = max(divisible, key=lambda axis: shape[axis])
-            axes = tuple("data" if axis == longest else "" for axis in range(len(shape)))
-            rules.append((rf"(^|/){re.escape(path_name(path))}$", axes))
-    return tuple(rules)
 
 
 def tensor_rules(a: Architecture, mesh: Mesh) -> Rules:

@@ -101,13 +101,9 @@ def read_note(path: Path) -> dict[str, Any]:
 
 
 def claim_workdir(workdir: Path, config: Config, *, write: bool) -> Config | None:
-    """The config of the last start in the workdir; None for a new workdir.
+    """The config of the last start in the workdir, None for a new one; with `write`, creates it and writes `config`.
 
-    Args:
-      write: create the workdir, and write `config` to it.
-
-    Raises:
-      InputError: the workdir belongs to another training, or holds other files.
+    Raises `InputError` if the workdir belongs to another training, or holds other files.
     """
     if any(character in str(workdir.absolute()) for character in "[\\"):
         raise InputError(
@@ -239,10 +235,7 @@ class Workdir:
 def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Workdir]:
     """Yields the workdir of a run, in a bucket under a note that refuses other runs. Every process of the run enters it.
 
-    Raises:
-      InUseError: another run uses the workdir in the bucket (names its host, pid and start).
-      InputError: the address cannot be used, or holds objects of other programs.
-      TemporaryError: the store does not answer; the same command continues.
+    Raises `InUseError` if another run uses the bucket, `InputError` if the address cannot be used or holds objects of other programs.
     """
     files = fetched(workdir) if dry_run else Workdir(local_folder(workdir), address_of(workdir))
     if dry_run or files.bucket is None:
