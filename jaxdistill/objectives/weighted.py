@@ -72,20 +72,17 @@ class Weighted(Objective):
             raise InputError("objective.kind='weighted' has no objectives; name them in config.objectives.")
         objectives = [term.objective for term in self.terms]
         taught = [objective for objective in objectives if objective.teacher_views]
-        conflicts: dict[str, set[Any]] = {
-            "one learns scores of pairs, the other vectors": {
-                LABELS in objective.teacher_views for objective in taught
-            },
-            "one compares by cosine, the other by dot product": {objective.similarity for objective in objectives}
-            - {""},
-            "they score different columns": {
-                tuple(objective.scored) for objective in taught if LABELS in objective.teacher_views
-            },
+        labelled = [objective for objective in taught if LABELS in objective.teacher_views]
+        token_by_token = objectives if self.reads else []
+        similarities = {objective.similarity for objective in objectives} - {""}
+        conflicts: dict[str, Iterable[Any]] = {
+            "one learns scores of pairs, the other vectors": [objective in labelled for objective in taught],
+            "one compares by cosine, the other by dot product": similarities,
+            "they score different columns": [tuple(objective.scored) for objective in labelled],
+            "they read different views": [tuple(objective.student_views) for objective in token_by_token],
         }
-        if self.reads:  # token by token
-            conflicts["they read different views"] = {tuple(objective.student_views) for objective in objectives}
         for conflict, values in conflicts.items():
-            if len(values) > 1:
+            if len({*values}) > 1:
                 names = " and ".join(term.name for term in self.terms)
                 raise InputError(f"objectives {names} do not go together: {conflict}.")
 
@@ -98,6 +95,7 @@ class Weighted(Objective):
     compares_texts = combined("compares_texts", any)
     logits = combined("logits", any)
     largest_label = combined("largest_label", min)
+    similarity = combined("similarity", lambda similarities: next(filter(None, similarities), ""))
 
     @property
     def any_width(self) -> bool:
@@ -106,10 +104,6 @@ class Weighted(Objective):
     @property
     def scored(self) -> Sequence[str]:
         return next((term.objective.scored for term in self.terms if LABELS in term.objective.teacher_views), ())
-
-    @property
-    def similarity(self) -> str:
-        return next((term.objective.similarity for term in self.terms if term.objective.similarity), "")
 
     @property
     def variant(self) -> str:
@@ -164,10 +158,9 @@ def selected(encoded: Encoded | None, batch_views: Sequence[str], views: Sequenc
     if tuple(views) == tuple(batch_views):
         return encoded
     indices = view_indices(batch_views, views)
-    sentences, keys = jax.tree.map(
-        lambda array: jnp.stack([array[:, index] for index in indices], axis=1), (encoded.sentences, encoded.keys)
-    )
-    return encoded._replace(sentences=sentences, keys=keys)
+    read = {"sentences": encoded.sentences, "keys": encoded.keys}
+    read = jax.tree.map(lambda array: jnp.stack([array[:, index] for index in indices], axis=1), read)
+    return encoded._replace(**read)
 
 
 def view_indices(batch_views: Sequence[str], views: Sequence[str]) -> list[int]:
@@ -204,11 +197,10 @@ def terms_of_sources(objective: Objective, sources: Sequence[str]) -> list[Sourc
     result = []
     for source_names in names_by_source:
         trained = [term.objective for term in terms if term.name in source_names] or [objective]
-        student_views = [view_indices(objective.student_views, each.student_views) for each in trained]
-        teacher_views = [view_indices(objective.teacher_views, each.teacher_views) for each in trained]
-        unread = [
-            {*range(len(objective.student_views))}.difference(*student_views),
-            {*range(len(objective.teacher_views))}.difference(*teacher_views),
-        ]
+        unread = []
+        for side in ("student_views", "teacher_views"):
+            views = getattr(objective, side)
+            read = [view_indices(views, getattr(each, side)) for each in trained]
+            unread.append({*range(len(views))}.difference(*read))
         result.append(SourceTerms([float(name in source_names) for name in names], unread))
     return result

@@ -144,9 +144,8 @@ class Metrics:
     Args:
       files: closes the files and the bar.
       start: the step from which this process continues. Lines of later steps, which run again, are dropped.
-      is_new: whether no checkpoint was restored: then the lines of step 0 are dropped too, which a killed run may have written.
-      progress: whether to show a bar.
-      callbacks: called with each step and its scalars, after they are written.
+      is_new: no checkpoint was restored: then the lines of step 0 are dropped too, which a killed run may have written.
+      progress: show a bar.
     """
 
     def __init__(
@@ -175,7 +174,12 @@ class Metrics:
         path = run.workdir / METRICS
         # A file that a crash of the machine damaged may hold any bytes.
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-        write_atomic(path, "".join(f"{line}\n" for line in lines if _step_of(line) <= last_step))
+        kept = []
+        for line in lines:
+            with contextlib.suppress(ValueError):  # of a line that the crash cut off
+                if json.loads(line)["step"] <= last_step:
+                    kept.append(f"{line}\n")
+        write_atomic(path, "".join(kept))
         self.jsonl = files.enter_context(path.open("a", encoding="utf-8"))
         try:  # imported here: it takes half a second, which other commands need not wait for
             from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue] - protobuf makes it on import
@@ -183,10 +187,9 @@ class Metrics:
         except ImportError:
             log.info("no files for TensorBoard; to get them: pip install 'jaxdistill[tensorboard]'")
             return
-        path = (
-            run.workdir / "tensorboard" / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
-        )
-        path.parent.mkdir(exist_ok=True)
+        folder = run.workdir / "tensorboard"
+        folder.mkdir(exist_ok=True)
+        path = folder / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
         self.event, self.records = Event, RecordWriter(files.enter_context(path.open("ab")))
         self._record(0, file_version="brain.Event:2")
         # This record makes TensorBoard ignore what earlier files hold of this step and later ones.
@@ -240,11 +243,3 @@ class Metrics:
         if self.event and self.records:
             self.records.write(self.event(wall_time=time.time(), step=step, **content).SerializeToString())
             self.records.flush()
-
-
-def _step_of(line: str) -> float:
-    """Step of a line; infinity for a line that a crash cut off, so that it is dropped."""
-    try:
-        return json.loads(line)["step"]
-    except ValueError:
-        return math.inf

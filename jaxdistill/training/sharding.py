@@ -70,16 +70,15 @@ def tensor_rules(a: Architecture, mesh: Mesh) -> Rules:
     devices = mesh.shape["model"]
     if devices == 1:
         raise InputError("run.sharding=tensor splits nothing over 1 device; set --config.run.model_axis to 2 or more.")
-    rules: list[tuple[str, tuple[str, ...]]] = []
+    successive: list[tuple[str, str]] = []
     if a.heads % devices == 0 and a.key_head_count % devices == 0:
-        rules += _column_then_row("attention/(query|key|value)", "attention/output")
+        successive.append(("attention/(query|key|value)", "attention/output"))
     if a.intermediate_size % devices == 0:
-        rules += _column_then_row(r"layers/\d+/(gate|intermediate)", r"layers/\d+/output")
+        successive.append((r"layers/\d+/(gate|intermediate)", r"layers/\d+/output"))
+    rules: list[tuple[str, tuple[str, ...]]] = []
+    for first, second in successive:  # split by outputs, then by inputs, so that only the second product communicates
+        rules += [(f"{first}/kernel$", ("", "model")), (f"{first}/bias$", ("model",))]
+        rules.append((f"{second}/kernel$", ("model", "")))
     if a.embedding_size % devices == 0:
         rules.append((r"embeddings/word/embedding$", ("", "model")))
     return tuple(rules)
-
-
-def _column_then_row(first: str, second: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Splits two successive products: the first by outputs, the second by inputs, so that only the second communicates."""
-    return [(f"{first}/kernel$", ("", "model")), (f"{first}/bias$", ("model",)), (f"{second}/kernel$", ("model", ""))]

@@ -63,16 +63,14 @@ def make_train_step(
         student_shardings=shardings.params["student"],
         teacher_shardings=teacher_shardings,
     )
-    compute = partial(gradients, forward)
-    if accumulate > 1 and objective.couples_examples:
-        compute = partial(cached, forward, parts=accumulate)
-    elif accumulate > 1:
-        compute = partial(accumulated, compute, parts=accumulate)
+    compute = gradients
+    if accumulate > 1:
+        compute = partial(cached if objective.couples_examples else accumulated, parts=accumulate)
 
     def train_step(state: TrainState, teacher_params: Params, batch: Batch):
         key = jax.random.fold_in(state.key, state.step)
         with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-            (loss, (objective_state, metrics)), gradient = compute(state, teacher_params, batch, key)
+            (loss, (objective_state, metrics)), gradient = compute(forward, state, teacher_params, batch, key)
         # optax raises floats to integer powers
         with jax.named_scope("optimizer"), jax.numpy_dtype_promotion("standard"):
             updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
@@ -110,31 +108,43 @@ class Forward(NamedTuple):
             return None
         tokens = batch.student if self.objective.reads else batch.teacher
         assert tokens is not None  # a live teacher has them
-        vectors = encoded(
-            self.teacher,
-            teacher_params,
-            tokens,
-            shardings=self.teacher_shardings,
-            views=len(self.objective.teacher_views),
-            reads=self.objective.reads,
-            key=jax.random.fold_in(key, 1) if self.teacher_dropout else None,
-            compute_dtype=self.compute_dtype,
-        )
-        return jax.lax.stop_gradient(vectors)
+        dropout_key = jax.random.fold_in(key, 1) if self.teacher_dropout else None
+        views, shardings = self.objective.teacher_views, self.teacher_shardings
+        outputs = self.encoded(self.teacher, teacher_params, tokens, shardings, views, dropout_key, remat=False)
+        return jax.lax.stop_gradient(outputs)
 
     @jax.named_scope("student")
     def vectors(self, params: Params, batch: Batch, key: jax.Array) -> Encoded:
         """The student's side of a batch: its encoder's output."""
-        return encoded(
-            self.student,
-            params,
-            batch.student,
-            shardings=self.student_shardings,
-            views=len(self.objective.student_views),
-            reads=self.objective.reads,
-            key=key,
-            compute_dtype=self.compute_dtype,
-            remat=self.remat,
+        views = self.objective.student_views
+        return self.encoded(self.student, params, batch.student, self.student_shardings, views, key, remat=self.remat)
+
+    def encoded(
+        self,
+        definition: EncoderDefinition,
+        params: Params,
+        tokens: Tokens,
+        shardings: Mapping[str, NamedSharding],
+        views: Sequence[str],
+        key: jax.Array | None,
+        *,
+        remat: bool,
+    ) -> Encoded:
+        """An encoder's output as the objective reads it: sentence vectors, and what its `reads` names."""
+        dtype, reads = self.compute_dtype, self.objective.reads
+        gather = partial(unsharded, shardings=shardings, dtype=dtype)
+        params = gather(params)
+        vectors, states = vectors_and_states(
+            definition, params, tokens, key=key, compute_dtype=dtype, remat=remat, gather=gather
+        )
+        groups, sentences, width = vectors.shape
+        return Encoded(
+            # Group-major sentences become examples and their views; a sharded batch stays on its devices.
+            sentences=vectors.reshape(groups * sentences // len(views), len(views), width),
+            owner=tokens.owner if reads else None,
+            embeddings=states[0] if "embeddings" in reads else None,
+            hidden=jnp.stack(states[1:]) if "hidden" in reads else None,
+            vocabulary=word_embeddings(definition, params, dtype) if "vocabulary" in reads else None,
         )
 
     @jax.named_scope("objective")
@@ -160,7 +170,9 @@ def gradients(forward: Forward, state: TrainState, teacher_params: Params, batch
     return jax.value_and_grad(loss, has_aux=True)(state.params)
 
 
-def accumulated(compute, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
+def accumulated(
+    forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int
+):
     """Like `gradients`, as the mean over parts of the batch; refuses an objective with a state, which parts would not advance together."""
     if jax.tree.leaves(state.objective):
         raise InputError(
@@ -171,16 +183,17 @@ def accumulated(compute, state: TrainState, teacher_params: Params, batch: Batch
 
     def add(total, part):
         index, batch = part
-        (loss, (_, metrics)), gradients = compute(state, teacher_params, batch, jax.random.fold_in(key, index))
-        return jax.tree.map(lambda x, y: x + y / parts, total, (loss, metrics, gradients)), None
+        part_key = jax.random.fold_in(key, index)
+        (loss, (_, metrics)), gradient = gradients(forward, state, teacher_params, batch, part_key)
+        return jax.tree.map(lambda x, y: x + y / parts, total, (loss, metrics, gradient)), None
 
     # Only shapes are computed here: the sums start from zeros, so that one compiled body serves every part.
     first = jax.tree.map(lambda x: x[0], split)
-    (loss, (_, metrics)), gradients = jax.eval_shape(compute, state, teacher_params, first, key)
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, metrics, gradients))
+    (loss, (_, metrics)), gradient = jax.eval_shape(partial(gradients, forward), state, teacher_params, first, key)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, metrics, gradient))
     indices = jnp.arange(parts, dtype=jnp.int32)
-    (loss, metrics, gradients), _ = jax.lax.scan(add, zeros, (indices, split))
-    return (loss, (state.objective, metrics)), gradients
+    (loss, metrics, gradient), _ = jax.lax.scan(add, zeros, (indices, split))
+    return (loss, (state.objective, metrics)), gradient
 
 
 def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
@@ -235,35 +248,6 @@ def join_groups(x: Float[Array, "part n *rest"], groups: int) -> Float[Array, "b
     count, examples = x.shape[:2]
     by_group = x.reshape(count, groups // count, count * examples // groups, *x.shape[2:])
     return by_group.swapaxes(0, 1).reshape(-1, *x.shape[2:])
-
-
-def encoded(
-    definition: EncoderDefinition,
-    params: Params,
-    tokens: Tokens,
-    *,
-    shardings: Mapping[str, NamedSharding],
-    views: int,
-    reads: Sequence[str],
-    key: jax.Array | None,
-    compute_dtype: DTypeLike,
-    remat: bool = False,
-) -> Encoded:
-    """An encoder's output as an objective reads it: sentence vectors, and what `reads` names."""
-    gather = partial(unsharded, shardings=shardings, dtype=compute_dtype)
-    params = gather(params)
-    vectors, states = vectors_and_states(
-        definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat, gather=gather
-    )
-    groups, sentences, width = vectors.shape
-    return Encoded(
-        # Group-major sentences become examples and their views; a sharded batch stays on its devices.
-        sentences=vectors.reshape(groups * sentences // views, views, width),
-        owner=tokens.owner if reads else None,
-        embeddings=states[0] if "embeddings" in reads else None,
-        hidden=jnp.stack(states[1:]) if "hidden" in reads else None,
-        vocabulary=word_embeddings(definition, params, compute_dtype) if "vocabulary" in reads else None,
-    )
 
 
 def make_state(

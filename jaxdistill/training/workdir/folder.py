@@ -210,7 +210,7 @@ class Workdir:
         if self.bucket is None:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         for address in objects(str(self.bucket)):
             name = address.removeprefix(f"{self.bucket}/")
             if not {CHECKPOINTS, RUNNING} & {*name.split("/")}:
