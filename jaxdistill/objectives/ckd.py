@@ -23,7 +23,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from jaxdistill.core import CountOrNone, Encoded, LossAux, Objective, Params, Positive, Sizes
+from jaxdistill.core import CountOrNone, Encoded, LossAux, Objective, Params, Positive, Sizes, alias
 from jaxdistill.core.ops.ring import Ring, push, softmax_over_ring
 from jaxdistill.core.ops.similarity import LearnedScale, scale, scale_params, unit
 
@@ -45,7 +45,11 @@ class CKD(Objective):
 
     couples_examples = True
 
-    student_views = teacher_views = property(lambda self: (self.view,))
+    @property
+    def student_views(self) -> tuple[str, ...]:
+        return (self.view,)
+
+    teacher_views = alias("student_views")
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Ring]:
         """The parameter of a learned scale, and an empty queue with room for the current batch too."""

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import Array, Encoded, Fraction, InputError, LossAux, NotNegative, Objective, Params, Sizes
+from jaxdistill.core import Array, Encoded, Fraction, InputError, LossAux, NotNegative, Objective, Params, Sizes, alias
 from jaxdistill.core.ops.similarity import unit
 
 
@@ -49,7 +49,11 @@ class SimTDE(Objective):
     def similarity(self) -> str:
         return "" if self.sentence_loss in ("mse", "kl") else "cosine"
 
-    student_views = teacher_views = property(lambda self: (self.view,))
+    @property
+    def student_views(self) -> tuple[str, ...]:
+        return (self.view,)
+
+    teacher_views = alias("student_views")
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ STEPS_IN_FLIGHT = 8
 log = logging.getLogger(__name__)
 
 
-def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Callback] = ()) -> Outcome:
+def train(run: Run, workdir: Workdir, *, callbacks: Sequence[Callback] = ()) -> Outcome:
     """Trains from the latest checkpoint of the workdir, or from step 0, to the end; an exception from a callback ends the training.
 
     Raises:
@@ -55,7 +55,7 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
             with goodput.spent("checkpoints"):
                 state, record = first_or_restored(run, checkpoints)
             start, is_new = int(state.step), record["before"] is None
-            metrics = Metrics(run, goodput, stack, start=start, is_new=is_new, progress=progress, callbacks=callbacks)
+            metrics = Metrics(run, goodput, stack, start=start, is_new=is_new, callbacks=callbacks)
             student = run.config.student.evaluated(run.student)
             embedder = Embedder(student, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
             evaluator = Evaluator(run, embedder, record)

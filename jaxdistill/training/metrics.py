@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, cast
 
 import jax
@@ -145,30 +146,22 @@ class Metrics:
       files: closes the files and the bar.
       start: the step from which this process continues. Lines of later steps, which run again, are dropped.
       is_new: no checkpoint was restored: then the lines of step 0 are dropped too, which a killed run may have written.
-      progress: show a bar.
     """
 
     def __init__(
-        self,
-        run: "Run",
-        goodput: Goodput,
-        files: contextlib.ExitStack,
-        *,
-        start: int,
-        is_new: bool,
-        progress: bool,
-        callbacks: Sequence[Callback],
+        self, run: "Run", goodput: Goodput, files: ExitStack, *, start: int, is_new: bool, callbacks: Sequence[Callback]
     ):
         self.goodput, self.start, self.steps = goodput, start, run.program.steps
         self.learning_rate, self.batch_size, self.callbacks = run.program.schedule, run.batches.batch_size, callbacks
         bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}{postfix}]"
-        bar = Bar(initial=start, total=self.steps, disable=not progress, dynamic_ncols=True, bar_format=bar_format)
+        is_first = processes.is_first()
+        bar = Bar(initial=start, total=self.steps, disable=not is_first, dynamic_ncols=True, bar_format=bar_format)
         self.bar = files.enter_context(bar)
         self.bar.mininterval = seconds_between()
         self.pending: list[tuple[int, Mapping[str, Array]]] = []
         """Steps whose metrics have not been fetched from the devices."""
         self.jsonl = self.event = self.records = None
-        if not processes.is_first():
+        if not is_first:
             return
         last_step = -1 if is_new else start
         path = run.workdir / METRICS

@@ -245,7 +245,7 @@ def run_training(
                     write_atomic(workdir / workdirs.INPUTS, json.dumps(inputs, indent=1) + "\n")
                 write_student(run.student, workdir)
             processes.wait("the workdir is claimed")
-            outcome = train(run, files, progress=is_first, callbacks=callbacks)
+            outcome = train(run, files, callbacks=callbacks)
             finish(run, outcome, teacher_scores, paper=paper, command=command)
             processes.wait("finished")
 
