@@ -109,7 +109,7 @@ def test_a_workdir_in_use_is_refused_and_a_dead_run_is_not_waited_for_long(cache
             with bucket.opened(address, dry_run=False):
                 pass
     assert [name for name in store.objects if name.startswith("runs/used")] == ["runs/used/config.json"]
-    note = json.dumps({"host": "h", "pid": 1, "started": "now", "key": "k", "renewed": time.time() - 4.0})
+    note = json.dumps({"run": "another run", "renewed": time.time() - 4.0})
     store.put(f"runs/used/{bucket.RUNNING}", note.encode())
     with bucket.opened(address, dry_run=False) as place:
         assert (place.folder / "config.json").read_text() == "{}"

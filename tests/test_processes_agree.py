@@ -12,7 +12,7 @@ from jaxdistill.core import InputError
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.mesh import make_mesh
 from jaxdistill.training.workdir import folder as lock
-from jaxdistill.training.workdir.folder import LOCK, read_note
+from jaxdistill.training.workdir.folder import LOCK
 
 from program import ABORTED, ROOT, environment, free_address
 
@@ -125,6 +125,6 @@ def test_a_folder_is_locked_for_one_run_and_the_lock_of_a_killed_one_is_taken_ov
     other.kill()
     other.communicate()
     with lock.locked(folder):
-        assert f"pid {os.getpid()}" in lock.run_in_words(read_note(folder / LOCK))
+        assert f"pid {os.getpid()}" in (folder / LOCK).read_text()
         with pytest.raises(InputError, match="in use"), lock.locked(folder):  # by the same process too
             pass

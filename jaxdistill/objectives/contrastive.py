@@ -47,7 +47,6 @@ class Contrastive(Objective):
     """Columns of the query, its positive and any number of hard negatives, such as `("text", "positive", "negative_1")`."""
 
     couples_examples = compares_texts = True
-
     student_views = alias("views")
 
     def __post_init__(self):

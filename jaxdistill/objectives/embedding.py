@@ -73,14 +73,12 @@ class Embedding(Objective):
         terms = {"first": self.distances(student_vectors[:, 0], teacher_vectors[:, 0])}
         if self.second_view:
             terms["second"] = self.distances(student_vectors[:, 1], teacher_vectors[:, 0])
-        if self.third == "views":
-            terms["third"] = self.distances(student_vectors[:, 0], student_vectors[:, 1])
-        if self.third == "teacher":
-            terms["third"] = self.distances(student_vectors[:, 0], teacher_vectors[:, 1])
+        if self.third != "none":
+            others = student_vectors if self.third == "views" else teacher_vectors
+            terms["third"] = self.distances(student_vectors[:, 0], others[:, 1])
         metrics: dict[str, Array] = {f"loss/{name}": jnp.mean(term) for name, term in terms.items()}
-        metrics["cosine/teacher"] = jnp.mean(
-            jnp.sum(unit(student_vectors[:, 0]) * unit(teacher_vectors[:, 0]), axis=-1)
-        )
+        cosine = jnp.sum(unit(student_vectors[:, 0]) * unit(teacher_vectors[:, 0]), axis=-1)
+        metrics["cosine/teacher"] = jnp.mean(cosine)
         losses = sum(terms.values(), jnp.float32(0.0)) / len(terms)
         if self.spread_weight:
             metrics["loss/spread"] = spread_out(unit(student_vectors))

@@ -24,7 +24,6 @@ Deliberate differences from the code:
 """
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import jax
@@ -78,40 +77,32 @@ class Gram(Objective):
         """Weighted sum of the terms. `triplet` and `spread` belong to the whole batch and are the same for all examples."""
         student_vectors, teacher_vectors = unit(student.sentences), unit(jax.lax.stop_gradient(teacher.sentences))
         examples, views, _ = student_vectors.shape
-        metrics = {}
-        losses = jnp.zeros(examples * views, jnp.float32)
-        for name, weight, term in self.terms(student_vectors, teacher_vectors):
-            metrics[f"loss/{name}"] = jnp.mean(term)
-            losses = losses + weight * term
+        count = examples * views
+        s, t = student_vectors.reshape(count, -1), teacher_vectors.reshape(count, -1)
+        student_gram, teacher_gram = products(s, s), products(t, t)
+        terms: dict[str, tuple[float, Float[Array, " bv"]]] = {}
+        if self.cosine_weight:
+            terms["cosine"] = self.cosine_weight, 1.0 - jnp.sum(s * t, axis=-1)
+        if self.pair_weight:
+            terms["pair"] = self.pair_weight, jnp.mean(jnp.square(student_gram - teacher_gram), axis=1)
+        if self.triplet_weight:
+            value = order_loss(student_gram, teacher_gram, self.triplet_margin)
+            terms["triplet"] = self.triplet_weight, jnp.full(count, value)
+        if self.kl_weight:
+            log_p, log_q = (
+                jax.nn.log_softmax(without_own(gram / self.kl_temperature), axis=1)
+                for gram in (teacher_gram, student_gram)
+            )
+            # The factor keeps gradients of the same size at any temperature.
+            divergence = self.kl_temperature**2 * optax.losses.kl_divergence_with_log_targets(log_q, log_p)
+            terms["kl"] = self.kl_weight, divergence
+        if self.spread_weight:
+            terms["spread"] = self.spread_weight, jnp.full(count, spread_out(student_vectors))
+        metrics = {f"loss/{name}": jnp.mean(term) for name, (_, term) in terms.items()}
+        losses = sum((weight * term for weight, term in terms.values()), jnp.zeros(count, jnp.float32))
         if student_vectors.shape == teacher_vectors.shape:
             metrics["cosine/teacher"] = jnp.mean(jnp.sum(student_vectors * teacher_vectors, axis=-1))
         return jnp.mean(losses.reshape(examples, views), axis=1), state, metrics
-
-    def terms(
-        self, student_vectors: Float[Array, "b v e"], teacher_vectors: Float[Array, "b v teacher_width"]
-    ) -> Iterator[tuple[str, float, Float[Array, " bv"]]]:
-        """Yields (name, weight, one value per sentence) for each term of non-zero weight."""
-        count = student_vectors.shape[0] * student_vectors.shape[1]
-        s, t = student_vectors.reshape(count, -1), teacher_vectors.reshape(count, -1)
-        student_gram, teacher_gram = products(s, s), products(t, t)
-        if self.cosine_weight:
-            yield "cosine", self.cosine_weight, 1.0 - jnp.sum(s * t, axis=-1)
-        if self.pair_weight:
-            yield "pair", self.pair_weight, jnp.mean(jnp.square(student_gram - teacher_gram), axis=1)
-        if self.triplet_weight:
-            value = order_loss(student_gram, teacher_gram, self.triplet_margin)
-            yield "triplet", self.triplet_weight, jnp.full(count, value)
-        if self.kl_weight:
-            yield "kl", self.kl_weight, gram_kl(student_gram, teacher_gram, self.kl_temperature)
-        if self.spread_weight:
-            yield "spread", self.spread_weight, jnp.full(count, spread_out(student_vectors))
-
-
-def gram_kl(student: Float[Array, "n n"], teacher: Float[Array, "n n"], temperature: float) -> Float[Array, " n"]:
-    """KL(teacher || student) of each sentence's similarities to the others, times temperature^2, which keeps gradients of
-    the same size at any temperature."""
-    log_p, log_q = (jax.nn.log_softmax(without_own(gram / temperature), axis=1) for gram in (teacher, student))
-    return temperature**2 * optax.losses.kl_divergence_with_log_targets(log_q, log_p)
 
 
 def order_loss(student: Float[Array, "n n"], teacher: Float[Array, "n n"], margin: float) -> Float[Array, ""]:

@@ -52,17 +52,11 @@ class Listwise(Objective):
     """Columns of the query, the positive and one or more other candidates."""
 
     teacher_views = (LABELS,)
-
-    student_views = alias("views")
-
-    @property
-    def scored(self) -> tuple[str, ...]:
-        """The columns whose pairs the teacher scores: the query with each of its candidates."""
-        return self.views
+    student_views = scored = alias("views")
 
     @property
     def logits(self) -> bool:
-        """Whether cross-encoders label with logits; only dot products can differ as much."""
+        # Only dot products can differ as much.
         return self.loss == "margin" and self.similarity == "dot"
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:

@@ -20,9 +20,8 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
 
-from jaxdistill.core import Array, Encoded, InputError, LossAux, Objective, Params, Positive, Sizes, TwoOrThree, alias
+from jaxdistill.core import Encoded, InputError, LossAux, Objective, Params, Positive, Sizes, TwoOrThree, alias
 from jaxdistill.core.ops.similarity import LearnedScale, products, scale, scale_params, unit, without_own
 
 
@@ -45,38 +44,31 @@ class SimCSE(Objective):
     with the 2b - 1 others (NT-Xent, Mirror-BERT)."""
 
     couples_examples = True
+    student_views = alias("views")
 
     def __post_init__(self):
         if self.among == "both" and len(self.views) == 3:
             raise InputError("objective.among='both' does not use a hard negative; give two views.")
-
-    student_views = alias("views")
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
         """The parameter of a learned scale."""
         return scale_params(self.temperature, self.learned_scale), ()
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: None) -> LossAux:
-        """Equation 5 of SimCSE; without hard negatives it is equation 4."""
+        """Equation 5 of SimCSE, which without hard negatives is equation 4, or NT-Xent."""
         vectors = unit(student.sentences)
         factor = scale(params, self.temperature, self.learned_scale)
-        losses = self.nt_xent(vectors, factor) if self.among == "both" else self.info_nce(vectors, factor)
-        cosine = jnp.mean(jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1))
-        return losses, state, {"cosine/positive": cosine, "temperature": jnp.float32(1.0) / factor}
-
-    def info_nce(self, vectors: Float[Array, "b v e"], factor: Float[Array, ""]) -> Float[Array, " b"]:
-        """Loss of each anchor among the batch's positives and hard negatives; `factor` is 1 / temperature."""
-        logits = factor * products(vectors[:, 0], vectors[:, 1])
-        if len(self.views) == 3:
-            own = jnp.eye(len(vectors), dtype=jnp.float32) * math.log(self.negative_weight)
-            logits = jnp.concatenate([logits, factor * products(vectors[:, 0], vectors[:, 2]) + own], axis=1)
-        positive = factor * jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
-        return jax.nn.logsumexp(logits, axis=1) - positive
-
-    def nt_xent(self, vectors: Float[Array, "b 2 e"], factor: Float[Array, ""]) -> Float[Array, " b"]:
-        """Mean loss of an example's two sentences, each contrasted with the 2b - 1 others; `factor` is 1 / temperature."""
         count, views, width = vectors.shape
-        sentences = vectors.reshape(count * views, width)
-        logits = without_own(factor * products(sentences, sentences))
-        positive = factor * jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
-        return jnp.mean(jax.nn.logsumexp(logits, axis=1).reshape(count, views), axis=1) - positive
+        if self.among == "both":  # the mean loss of an example's two sentences
+            sentences = vectors.reshape(count * views, width)
+            logits = without_own(factor * products(sentences, sentences))
+            lse = jnp.mean(jax.nn.logsumexp(logits, axis=1).reshape(count, views), axis=1)
+        else:
+            logits = factor * products(vectors[:, 0], vectors[:, 1])
+            if views == 3:
+                own = jnp.eye(count, dtype=jnp.float32) * math.log(self.negative_weight)
+                logits = jnp.concatenate([logits, factor * products(vectors[:, 0], vectors[:, 2]) + own], axis=1)
+            lse = jax.nn.logsumexp(logits, axis=1)
+        cosine = jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+        metrics = {"cosine/positive": jnp.mean(cosine), "temperature": jnp.float32(1.0) / factor}
+        return lse - factor * cosine, state, metrics

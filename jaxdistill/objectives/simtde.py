@@ -89,8 +89,15 @@ class SimTDE(Objective):
         sentences = self.sentence_losses(student.sentences[:, 0], teacher.sentences[:, 0])
         metrics: dict[str, Array] = {"loss/sentences": jnp.mean(sentences)}
         losses = (1.0 - self.alpha) * sentences
-        if self.alpha > 0:
-            metrics["loss/tokens"] = self.mean_token_loss(params, student, teacher)
+        if self.alpha > 0:  # L_TE, equation 3
+            if self.token_loss == "vocabulary":
+                assert student.vocabulary is not None and teacher.vocabulary is not None  # named in `reads`
+                differences = _projected(params, "tokens", student.vocabulary) - teacher.vocabulary
+                metrics["loss/tokens"] = jnp.mean(jnp.square(differences))
+            else:
+                assert student.embeddings is not None and teacher.embeddings is not None and student.owner is not None
+                differences = _projected(params, "tokens", student.embeddings) - teacher.embeddings
+                metrics["loss/tokens"] = _mse_of_tokens(differences, student.owner)
             losses = losses + self.alpha * metrics["loss/tokens"]
         if self.hidden_weight > 0:
             metrics["loss/layers"] = self.mean_layer_loss(params, student, teacher)
@@ -109,14 +116,6 @@ class SimTDE(Objective):
         # Never negative, so MAE needs no absolute value.
         distance = 1.0 - jnp.sum(unit(student) * unit(teacher), axis=-1)
         return jnp.square(distance) if self.sentence_loss == "cosine_mse" else distance
-
-    def mean_token_loss(self, params: Params, student: Encoded, teacher: Encoded) -> Float[Array, ""]:
-        """L_TE, equation 3."""
-        if self.token_loss == "vocabulary":
-            assert student.vocabulary is not None and teacher.vocabulary is not None  # named in `reads`
-            return jnp.mean(jnp.square(_projected(params, "tokens", student.vocabulary) - teacher.vocabulary))
-        assert student.embeddings is not None and teacher.embeddings is not None and student.owner is not None
-        return _mse_of_tokens(_projected(params, "tokens", student.embeddings) - teacher.embeddings, student.owner)
 
     def mean_layer_loss(self, params: Params, student: Encoded, teacher: Encoded) -> Float[Array, ""]:
         """Mean square over the student's layers, each compared with a layer of the teacher."""

@@ -17,9 +17,8 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
 
-from jaxdistill.core import LABELS, SECOND, Array, Encoded, LossAux, Objective, Params
+from jaxdistill.core import LABELS, SECOND, Encoded, LossAux, Objective, Params
 from jaxdistill.core.ops.similarity import unit
 
 
@@ -57,15 +56,12 @@ class TransEncoder(Objective):
             predictions = jnp.sum(vectors[:, :1] * vectors[:, 1:], axis=-1)
         else:
             predictions = student.sentences[:, :, 0]
-        losses = self.regression_losses(predictions, jnp.broadcast_to(labels, predictions.shape))
         metrics |= {"prediction": jnp.mean(predictions), "label": jnp.mean(labels)}
+        if self.loss == "bce":  # of the prediction's sigmoid
+            losses = jax.nn.softplus(predictions) - predictions * labels
+        elif self.loss == "mse":
+            losses = jnp.square(predictions - labels)
+        else:
+            distance = jnp.abs(predictions - labels)  # log cosh, without overflow
+            losses = distance + jax.nn.softplus(-2.0 * distance) - jnp.log(jnp.float32(2.0))
         return jnp.mean(losses, axis=1), state, metrics
-
-    def regression_losses(self, x: Float[Array, "b orders"], y: Float[Array, "b orders"]) -> Float[Array, "b orders"]:
-        """The loss of each prediction `x`, of which `bce` takes the sigmoid, for its label `y`."""
-        if self.loss == "bce":
-            return jax.nn.softplus(x) - x * y
-        if self.loss == "mse":
-            return jnp.square(x - y)
-        distance = jnp.abs(x - y)  # log cosh, without overflow
-        return distance + jax.nn.softplus(-2.0 * distance) - jnp.log(jnp.float32(2.0))

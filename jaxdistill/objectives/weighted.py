@@ -44,7 +44,6 @@ class Term:
 
     @property
     def kind(self) -> str:
-        """The objective's kind."""
         return KINDS["objective"].name_of(self.objective)
 
 
@@ -72,23 +71,20 @@ class Weighted(Objective):
         if not self.terms:
             raise InputError("objective.kind='weighted' has no objectives; name them in config.objectives.")
         objectives = [term.objective for term in self.terms]
-        names = " and ".join(term.name for term in self.terms)
-        learn_labels = {LABELS in objective.teacher_views for objective in objectives if objective.teacher_views}
-        student_views = {tuple(objective.student_views) for objective in objectives}
-        similarities = {objective.similarity for objective in objectives if objective.similarity}
-        scored = {tuple(objective.scored) for objective in objectives if LABELS in objective.teacher_views}
-        if len(learn_labels) > 1:
-            raise InputError(f"objectives {names} do not go together: one learns scores of pairs, the other vectors.")
-        if self.reads and len(student_views) > 1:
-            raise InputError(
-                f"objectives {names} read different views, but one of them compares token by token; give all the same views."
-            )
-        if len(similarities) > 1:
-            raise InputError(
-                f"objectives {names} do not go together: one compares by cosine, the other by dot product."
-            )
-        if len(scored) > 1:
-            raise InputError(f"objectives {names} score different columns; give all the same.")
+        taught = [objective for objective in objectives if objective.teacher_views]
+        labelled = [objective for objective in taught if LABELS in objective.teacher_views]
+        token_by_token = objectives if self.reads else []
+        similarities = {objective.similarity for objective in objectives} - {""}
+        conflicts: dict[str, Iterable[Any]] = {
+            "one learns scores of pairs, the other vectors": [objective in labelled for objective in taught],
+            "one compares by cosine, the other by dot product": similarities,
+            "they score different columns": [tuple(objective.scored) for objective in labelled],
+            "they read different views": [tuple(objective.student_views) for objective in token_by_token],
+        }
+        for conflict, values in conflicts.items():
+            if len({*values}) > 1:
+                names = " and ".join(term.name for term in self.terms)
+                raise InputError(f"objectives {names} do not go together: {conflict}.")
 
     student_views = combined("student_views", joined_names)
     teacher_views = combined("teacher_views", joined_names)
@@ -99,6 +95,7 @@ class Weighted(Objective):
     compares_texts = combined("compares_texts", any)
     logits = combined("logits", any)
     largest_label = combined("largest_label", min)
+    similarity = combined("similarity", lambda similarities: next(filter(None, similarities), ""))
 
     @property
     def any_width(self) -> bool:
@@ -107,10 +104,6 @@ class Weighted(Objective):
     @property
     def scored(self) -> Sequence[str]:
         return next((term.objective.scored for term in self.terms if LABELS in term.objective.teacher_views), ())
-
-    @property
-    def similarity(self) -> str:
-        return next((term.objective.similarity for term in self.terms if term.objective.similarity), "")
 
     @property
     def variant(self) -> str:
@@ -165,12 +158,9 @@ def selected(encoded: Encoded | None, batch_views: Sequence[str], views: Sequenc
     if tuple(views) == tuple(batch_views):
         return encoded
     indices = view_indices(batch_views, views)
-
-    def select(array: Array) -> Array:
-        return jnp.stack([array[:, index] for index in indices], axis=1)
-
-    keys = None if encoded.keys is None else select(encoded.keys)
-    return encoded._replace(sentences=select(encoded.sentences), keys=keys)
+    read = {"sentences": encoded.sentences, "keys": encoded.keys}
+    read = jax.tree.map(lambda array: jnp.stack([array[:, index] for index in indices], axis=1), read)
+    return encoded._replace(**read)
 
 
 def view_indices(batch_views: Sequence[str], views: Sequence[str]) -> list[int]:
@@ -207,11 +197,10 @@ def terms_of_sources(objective: Objective, sources: Sequence[str]) -> list[Sourc
     result = []
     for source_names in names_by_source:
         trained = [term.objective for term in terms if term.name in source_names] or [objective]
-        student_views = [view_indices(objective.student_views, each.student_views) for each in trained]
-        teacher_views = [view_indices(objective.teacher_views, each.teacher_views) for each in trained]
-        unread = [
-            {*range(len(objective.student_views))}.difference(*student_views),
-            {*range(len(objective.teacher_views))}.difference(*teacher_views),
-        ]
+        unread = []
+        for side in ("student_views", "teacher_views"):
+            views = getattr(objective, side)
+            read = [view_indices(views, getattr(each, side)) for each in trained]
+            unread.append({*range(len(views))}.difference(*read))
         result.append(SourceTerms([float(name in source_names) for name in names], unread))
     return result

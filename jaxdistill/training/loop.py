@@ -27,19 +27,13 @@ from jaxdistill.training.metrics import Callback, Goodput, Metrics, product_flop
 from jaxdistill.training.workdir.checkpoint import Checkpoints
 from jaxdistill.training.workdir.folder import Workdir
 
-STOPPING = "stopping after this step and its evaluation; a second signal ends the run at once, without saving"
-"""Printed after the first signal. Several processes stop `STEPS_IN_FLIGHT` steps later, see `StopVote`."""
 STEPS_IN_FLIGHT = 8
 """Maximum number of steps that are dispatched but not finished. NOTE: without a bound, several CPU devices deadlock in a collective."""
-BATCHES_AHEAD = 2
-"""Number of batches that a thread prepares while the devices compute."""
-MIN_POINTS = 3
-"""A short run logs its metrics at least this often, or its curves would be a single point."""
 
 log = logging.getLogger(__name__)
 
 
-def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
+def train(run: Run, workdir: Workdir, *, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
     """Trains from the latest checkpoint or step 0 to the end; returns the `Evaluator`'s record, with the loop's `seconds`, in all and `spent`.
 
     Raises:
@@ -48,18 +42,19 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
     """
     begun, goodput = time.monotonic(), Goodput()
     options, evals, steps = run.config.run, run.config.evals, run.program.steps
-    log_every = min(options.log_every, max(steps // MIN_POINTS, 1))
+    # Several processes stop `STEPS_IN_FLIGHT` steps later, see `StopVote`.
+    stopping = "stopping after this step and its evaluation; a second signal ends the run at once, without saving"
+    log_every = min(options.log_every, max(steps // 3, 1))  # or the curves of a short run would be a single point
     checkpoints = Checkpoints(workdir, keep=options.keep, keep_steps=evals.average)
     try:
-        with Interrupts(STOPPING) as interrupts, contextlib.ExitStack() as stack:
+        with Interrupts(stopping) as interrupts, contextlib.ExitStack() as stack:
             # A finished run needs no step, and CPUs compile fast.
             compile_early = steps not in checkpoints.steps and platform(run.mesh) != "cpu"
             train_step = CountedStep(run, goodput, compile_early=compile_early)
             with goodput.spent("checkpoints"):
                 state, record = first_or_restored(run, checkpoints)
             start, is_new = int(state.step), record["before"] is None
-            metrics = Metrics(run, goodput, start=start, is_new=is_new, progress=progress, callbacks=callbacks)
-            stack.enter_context(contextlib.closing(metrics))
+            metrics = Metrics(run, goodput, stack, start=start, is_new=is_new, callbacks=callbacks)
             student = run.config.student.evaluated(run.student)
             embedder = Embedder(student, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
             evaluator = Evaluator(run, embedder, record)
@@ -69,13 +64,11 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
                 with goodput.spent("evaluation"):
                     scores = evaluator.evaluate(step, state.evaluated)
                 metrics.write(step, scores)
-                metrics.restart_clock(step)
 
             def save(step: int, state: TrainState) -> None:
                 metrics.report(step)
                 with goodput.spent("checkpoints"):
                     checkpoints.save(state, record)
-                metrics.restart_clock(step)
 
             if is_new:
                 evaluate(start, state)
@@ -132,11 +125,7 @@ def train(run: Run, workdir: Workdir, *, progress: bool, callbacks: Sequence[Cal
 
 
 def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
-    """State and record of evaluations, from the latest checkpoint or, without one, before step 1.
-
-    Raises:
-      InputError: the checkpoint is of a later step than the run's last, or one that is to be averaged was removed.
-    """
+    """State and record of evaluations, from the latest checkpoint or, without one, before step 1."""
     restored = checkpoints.restore(run.program.like, run.program.shardings)
     if restored is None:
         return run.first_state(run.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}
@@ -144,8 +133,7 @@ def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, d
     step = int(state.step)
     log.info("continuing from the checkpoint of step %d in %s", step, checkpoints.folder)
     kept, average = checkpoints.steps, run.config.evals.average
-    has_lost_one = any(averaged <= step and averaged not in kept for averaged in average)
-    if step > run.program.steps or has_lost_one:
+    if step > run.program.steps or any(averaged <= step and averaged not in kept for averaged in average):
         raise InputError(
             f"{run.workdir} is at step {step} and keeps the checkpoints of steps {', '.join(map(str, kept))}, which do not go "
             f"with run.steps={run.program.steps} and evals.average={average}; raise --config.run.steps, or average kept or later steps."
@@ -168,21 +156,20 @@ class CountedStep:
         self._step, self._teacher_params, self._goodput = run.program.train_step, run.teacher_params, goodput
         self._in_flight = deque[Array](maxlen=STEPS_IN_FLIGHT)
         """Losses of the latest steps."""
+        # By the shapes of a batch: operations of the step, and its programs.
         self._flops: dict[Any, float] = {}
-        """Operations of a step, by the shapes of its batch, as the next two."""
         self._compiling: dict[Any, Future] = {}
         self._compiled: dict[Any, Any] = {}
         if compile_early:
-            shapes, batch = run.batches.usual_shapes, run.batches.batch_at(0)
-            threads = ThreadPoolExecutor(len(shapes), "compile")
-            for shape in shapes:
-                like = batch_shapes(batch, shape, run.batches.groups, run.batches.batch_size)
-                arguments = (run.program.like, run.teacher_params, like)
-                self._compiling[_shapes(like)] = threads.submit(self._compile, *arguments)
+            batch = run.batches.batch_at(0)
+            threads = ThreadPoolExecutor(len(run.batches.usual_shapes), "compile")
+            for shapes in run.batches.usual_shapes:
+                like = batch_shapes(batch, shapes, run.batches.groups, run.batches.batch_size)
+                compiling = threads.submit(self._compile, run.program.like, run.teacher_params, like)
+                self._compiling[_shapes(like)] = compiling
             threads.shutdown(wait=False)
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Array]]:
-        """Dispatches one step."""
         shapes, arguments = _shapes(batch), (state, self._teacher_params, batch)
         is_new = shapes not in self._flops
         if is_new:  # otherwise the time of steps that run while the host compiles would count as compiling
@@ -192,13 +179,9 @@ class CountedStep:
             if is_new:
                 self._flops[shapes] = product_flops(self._step.trace(*arguments).jaxpr.jaxpr)  # jit keeps the trace
             if shapes in self._compiling:
-                begun = time.monotonic()
                 self._compiled[shapes], seconds = self._compiling.pop(shapes).result()
-                waited = time.monotonic() - begun
                 slots = " x ".join(map(str, batch.student.ids.shape))
-                say(
-                    f"compiled the step for a batch of {slots} token slots in {seconds:.0f} s; training waited for {waited:.0f} s"
-                )
+                say(f"compiled the step for a batch of {slots} token slots in {seconds:.0f} s")
             with jax.transfer_guard("disallow"):  # an implicit transfer would stall every step
                 state, scalars = self._compiled.get(shapes, self._step)(*arguments)
             # The loss, not the state: the next step donates the state's buffers.
@@ -215,12 +198,7 @@ class CountedStep:
 
 
 def batch_shapes(batch: Batch, shapes: Shapes, groups: int, batch_size: int) -> Batch:
-    """Shapes and dtypes of a whole batch whose tokens are packed into `shapes`: the student's and, if the teacher is live, the
-    teacher's.
-
-    Args:
-      batch: any batch of the run, perhaps only one process's part.
-    """
+    """Shapes and dtypes of a whole batch whose tokens are packed into `shapes`; `batch` is any one, or a process's part of it."""
 
     def token_shapes(tokens: Tokens | None, shape: Shape) -> Any:
         slots = (groups, shape.rows, shape.length)
@@ -229,11 +207,9 @@ def batch_shapes(batch: Batch, shapes: Shapes, groups: int, batch_size: int) -> 
             lambda x: jax.ShapeDtypeStruct(slots if x.ndim == 3 else (groups, x.shape[1]), x.dtype), tokens
         )
 
-    targets, keys, active = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct((batch_size, *x.shape[1:]), x.dtype), (batch.targets, batch.keys, batch.active)
-    )
+    by_example = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch_size, *x.shape[1:]), x.dtype), batch)
     student, teacher = token_shapes(batch.student, shapes[0]), token_shapes(batch.teacher, shapes[-1])
-    return Batch(student, teacher, targets, keys, active)
+    return by_example._replace(student=student, teacher=teacher)
 
 
 def _shapes(batch: Batch) -> tuple[tuple[int, ...], ...]:
@@ -246,7 +222,7 @@ def prefetch(batches: Batches, start: int, stop: int) -> Generator[Batch]:
     steps = iter(range(start, stop))
     thread = ThreadPoolExecutor(1, "prefetch")
     try:
-        prepared = deque(thread.submit(batches.batch_at, step) for step in islice(steps, BATCHES_AHEAD))
+        prepared = deque(thread.submit(batches.batch_at, step) for step in islice(steps, 2))
         while prepared:
             batch = prepared.popleft().result()
             prepared.extend(thread.submit(batches.batch_at, step) for step in islice(steps, 1))

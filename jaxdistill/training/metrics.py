@@ -10,11 +10,12 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import numpy as np
-from jax.extend.core import Jaxpr, JaxprEqn
+from jax.extend.core import Jaxpr, jaxprs_in_params
 from tqdm.auto import tqdm
 
 from jaxdistill.core import Array, Diverged
@@ -55,8 +56,7 @@ def note(lines: str) -> None:
 
 @contextlib.contextmanager
 def logged(workdir: pathlib.Path, command: str) -> Iterator[None]:
-    """Appends what is printed and logged inside the `with` block to the workdir's `train.log`, from the command to the error that
-    ends it; in the first process of a run only."""
+    """Appends what is printed and logged in the first process to the workdir's `train.log`, from the command to a final error."""
     if not processes.is_first():
         yield
         return
@@ -102,8 +102,7 @@ class Goodput:
             self.total[activity] += time.monotonic() - begun
 
     def report(self) -> dict[str, float]:
-        """Metrics of the time since the last call; `goodput` is the share of `steps` in the time counted since this process
-        began or resumed the training."""
+        """Metrics of the time since the last call; `goodput` is the share of `steps` in all the time counted so far."""
         seconds = {name: total - self._reported[name] for name, total in self.total.items()}
         device_flops_per_s = self.flops / max(seconds["data"] + seconds["steps"], 1e-9) / jax.device_count()
         self._reported, self.flops = dict(self.total), 0.0
@@ -122,7 +121,7 @@ def product_flops(jaxpr: Jaxpr) -> float:
     """
     total = 0.0
     for equation in jaxpr.eqns:
-        inner = [product_flops(jaxpr) for jaxpr in inner_jaxprs(equation)]
+        inner = [product_flops(body) for body in jaxprs_in_params(equation.params)]
         if equation.primitive.name == "dot_general":
             (contracted, _), _ = equation.params["dimension_numbers"]
             left, result = cast(Any, equation.invars[0].aval).shape, cast(Any, equation.outvars[0].aval).shape
@@ -139,64 +138,52 @@ def product_flops(jaxpr: Jaxpr) -> float:
     return total
 
 
-def inner_jaxprs(equation: JaxprEqn) -> Iterator[Jaxpr]:
-    """The programs among the parameters of an equation, such as the body of a loop."""
-    for value in equation.params.values():
-        for item in value if isinstance(value, tuple) else (value,):
-            if hasattr(item, "eqns"):
-                yield getattr(item, "jaxpr", item)  # before JAX 0.12, a jaxpr with its constants is another class
-
-
 class Metrics:
     """Means of the steps' metrics, fetched from the devices only when they are due, and written in the first process: to
     `metrics.jsonl`, to callbacks and, where TensorBoard is installed, to its files.
 
     Args:
+      files: closes the files and the bar.
       start: the step from which this process continues. Lines of later steps, which run again, are dropped.
-      is_new: whether no checkpoint was restored: then the lines of step 0 are dropped too, which a killed run may have written.
-      progress: whether to show a bar.
-      callbacks: called with each step and its scalars, after they are written.
+      is_new: no checkpoint was restored: then the lines of step 0 are dropped too, which a killed run may have written.
     """
 
     def __init__(
-        self, run: "Run", goodput: Goodput, *, start: int, is_new: bool, progress: bool, callbacks: Sequence[Callback]
+        self, run: "Run", goodput: Goodput, files: ExitStack, *, start: int, is_new: bool, callbacks: Sequence[Callback]
     ):
         self.goodput, self.start, self.steps = goodput, start, run.program.steps
         self.learning_rate, self.batch_size, self.callbacks = run.program.schedule, run.batches.batch_size, callbacks
-        self.files = contextlib.ExitStack()
-        self.bar = self.files.enter_context(
-            Bar(
-                initial=start,
-                total=self.steps,
-                disable=not progress,
-                dynamic_ncols=True,
-                mininterval=seconds_between(),
-                bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}{postfix}]",
-            )
-        )
+        bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}{postfix}]"
+        is_first = processes.is_first()
+        bar = Bar(initial=start, total=self.steps, disable=not is_first, dynamic_ncols=True, bar_format=bar_format)
+        self.bar = files.enter_context(bar)
+        self.bar.mininterval = seconds_between()
         self.pending: list[tuple[int, Mapping[str, Array]]] = []
         """Steps whose metrics have not been fetched from the devices."""
         self.jsonl = self.event = self.records = None
-        self.restart_clock(start)
-        if processes.is_first():
-            self._open(run.workdir, last_step=-1 if is_new else start)
-
-    def _open(self, workdir: pathlib.Path, last_step: int) -> None:
-        """Opens the files, and drops what they hold of steps after `last_step`."""
-        path = workdir / METRICS
+        if not is_first:
+            return
+        last_step = -1 if is_new else start
+        path = run.workdir / METRICS
         # A file that a crash of the machine damaged may hold any bytes.
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-        write_atomic(path, "".join(f"{line}\n" for line in lines if _step_of(line) <= last_step))
-        self.jsonl = self.files.enter_context(path.open("a", encoding="utf-8"))
+        kept = []
+        for line in lines:
+            with contextlib.suppress(ValueError):  # of a line that the crash cut off
+                if json.loads(line)["step"] <= last_step:
+                    kept.append(f"{line}\n")
+        write_atomic(path, "".join(kept))
+        self.jsonl = files.enter_context(path.open("a", encoding="utf-8"))
         try:  # imported here: it takes half a second, which other commands need not wait for
             from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue] - protobuf makes it on import
             from tensorboard.summary.writer.record_writer import RecordWriter
         except ImportError:
             log.info("no files for TensorBoard; to get them: pip install 'jaxdistill[tensorboard]'")
             return
-        path = workdir / "tensorboard" / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
-        path.parent.mkdir(exist_ok=True)
-        self.event, self.records = Event, RecordWriter(self.files.enter_context(path.open("ab")))
+        folder = run.workdir / "tensorboard"
+        folder.mkdir(exist_ok=True)
+        path = folder / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+        self.event, self.records = Event, RecordWriter(files.enter_context(path.open("ab")))
         self._record(0, file_version="brain.Event:2")
         # This record makes TensorBoard ignore what earlier files hold of this step and later ones.
         self._record(last_step + 1, session_log={"status": "START"})
@@ -207,10 +194,9 @@ class Metrics:
         self.bar.update()
 
     def report(self, step: int) -> None:
-        """Fetches the metrics of all steps since the last report and writes their means.
+        """Fetches the metrics of all steps since the last report and writes their means; raises `Diverged` if a loss is not finite.
 
-        Raises:
-          Diverged: a loss is not finite. Whoever evaluates or saves a state reports first, so a diverged one is never kept.
+        Whoever evaluates or saves a state reports first, so a diverged one is never kept.
         """
         if not self.pending:
             return
@@ -224,15 +210,14 @@ class Metrics:
         for name in fetched[0][1]:  # NaN where an objective did not train on the batch's source
             values = [metrics[name] for _, metrics in fetched if not math.isnan(metrics[name])]
             means[name] = float(np.mean(values)) if values else math.nan
-        begun, first_step = self.clock
-        rate = self.batch_size * (step - first_step) / max(time.monotonic() - begun, 1e-9)
-        self.restart_clock(step)
-        means |= {"learning_rate": float(np.asarray(self.learning_rate(step - 1))), "sentences_per_s": rate}
-        means |= self.goodput.report()
+        means |= {"learning_rate": float(np.asarray(self.learning_rate(step - 1)))} | self.goodput.report()
+        training_seconds = sum(means[f"seconds/{activity}"] for activity in ("compile", "data", "steps"))
+        means["sentences_per_s"] = self.batch_size * len(fetched) / max(training_seconds, 1e-9)
         # Everything but compilation goes on at the mean pace so far.
         seconds = sum(self.goodput.total.values()) - self.goodput.total["compile"]
         seconds_left = seconds / max(step - self.start, 1) * (self.steps - step)
-        line = f"{duration(seconds_left)} left, {rate:,.0f} sentences/s, loss {means['loss']:.4g}"
+        rate, loss = means["sentences_per_s"], means["loss"]
+        line = f"{duration(seconds_left)} left, {rate:,.0f} sentences/s, loss {loss:.4g}"
         self.bar.set_postfix_str(line, refresh=sys.stderr.isatty())
         self.write(step, means)
 
@@ -247,22 +232,7 @@ class Metrics:
         for callback in self.callbacks:
             callback(step, dict(scalars))
 
-    def restart_clock(self, step: int) -> None:
-        """Restarts the measurement of sentences per second, because evaluations and saves are not training."""
-        self.clock = time.monotonic(), step
-
-    def close(self) -> None:
-        self.files.close()
-
     def _record(self, step: int, **content: Any) -> None:
         if self.event and self.records:
             self.records.write(self.event(wall_time=time.time(), step=step, **content).SerializeToString())
             self.records.flush()
-
-
-def _step_of(line: str) -> float:
-    """Step of a line; infinity for a line that a crash cut off, so that it is dropped."""
-    try:
-        return json.loads(line)["step"]
-    except ValueError:
-        return math.inf

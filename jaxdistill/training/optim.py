@@ -39,17 +39,31 @@ def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
 
 
 def make_optimizer(options: Optimizer, steps: int) -> optax.GradientTransformation:
-    """Clips gradients, then applies the optimiser with weight decay and learning rate, then `rates`, factors by parameter path.
+    """Clips gradients, then applies the optimiser with weight decay and learning rate, then the first of `rates` whose pattern matches
+    the parameter's path.
 
-    Raises:
-      InputError: optax has no optimiser of this name.
+    Other optimisers than AdamW keep optax's defaults for all but learning rate, weight decay and its mask.
     """
     clip = [optax.clip_by_global_norm(options.clip_norm)] if options.clip_norm > 0 else []
-    factors = [optax.stateless(lambda updates, _: scaled_by_path(updates, options.rates))] if options.rates else []
+
+    def scaled(path: tuple, update: jax.Array) -> jax.Array:
+        factor = next((rate for pattern, rate in options.rates if re.search(pattern, path[-1].key)), 1.0)
+        return update * jnp.float32(factor)
+
+    factors = optax.stateless(lambda updates, _: jax.tree_util.tree_map_with_path(scaled, updates))
+    factors = [factors] if options.rates else []
     schedule = make_schedule(options, steps)
     mask = is_decayed if options.decay == "matrices" else None
     if options.name not in ("adamw", SCHEDULE_FREE):
-        return optax.chain(*clip, _from_optax(options, schedule, mask), *factors)
+        make = getattr(optax, options.name, None) or getattr(optax.contrib, options.name, None)
+        arguments = inspect.signature(make).parameters if inspect.isfunction(make) else {}
+        if make is None or "learning_rate" not in arguments:
+            close = did_you_mean(options.name, [*dir(optax), *dir(optax.contrib)])
+            raise InputError(f"optimizer.name={options.name!r} is no optimiser of optax.{close}")
+        values = {"weight_decay": options.weight_decay, "weight_decay_rate": options.weight_decay}
+        values |= {"mask": mask, "weight_decay_mask": mask}
+        optimizer = make(schedule, **{name: value for name, value in values.items() if name in arguments})
+        return optax.chain(*clip, optimizer, *factors)
     # Schedule-free's interpolation of parameters takes the place of the first moment.
     b1 = 0.0 if options.name == SCHEDULE_FREE else options.b1
     adam = optax.scale_by_adam(b1=b1, b2=options.b2, eps=options.eps)
@@ -73,27 +87,6 @@ def make_average(options: Optimizer) -> Callable[[Any, dict[str, Params], Params
     if options.ema:
         return lambda _, params, average: optax.tree.update_moment(params["student"], average, options.ema, 1)
     return None
-
-
-def _from_optax(options: Optimizer, schedule: optax.Schedule, mask: Any) -> optax.GradientTransformation:
-    """optax's optimiser of this name, with its defaults except for learning rate, weight decay and its mask."""
-    make = getattr(optax, options.name, None) or getattr(optax.contrib, options.name, None)
-    arguments = inspect.signature(make).parameters if inspect.isfunction(make) else {}
-    if make is None or "learning_rate" not in arguments:
-        close = did_you_mean(options.name, [*dir(optax), *dir(optax.contrib)])
-        raise InputError(f"optimizer.name={options.name!r} is no optimiser of optax.{close}")
-    values = {"weight_decay": options.weight_decay, "weight_decay_rate": options.weight_decay}
-    values |= {"mask": mask, "weight_decay_mask": mask}
-    return make(schedule, **{name: value for name, value in values.items() if name in arguments})
-
-
-def scaled_by_path(updates: Any, rates: tuple[tuple[str, float], ...]) -> Any:
-    """The updates times the factor of the first pattern that matches the parameter's path; 1 if none does."""
-
-    def factor(path: str) -> float:
-        return next((rate for pattern, rate in rates if re.search(pattern, path)), 1.0)
-
-    return jax.tree_util.tree_map_with_path(lambda path, leaf: leaf * jnp.float32(factor(path[-1].key)), updates)
 
 
 def is_decayed(params):

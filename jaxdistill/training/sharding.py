@@ -22,9 +22,22 @@ LARGE = 2**16
 
 def sharding_rules(sharding: Sharding, params: Any, architecture: Architecture, mesh: Mesh) -> Rules:
     """The rules that `sharding` stands for, or the user's own; `params` are a trained model's parameters or their shapes."""
-    if sharding in ("zero", "fsdp"):
-        return fsdp_rules(params, mesh)
-    return tensor_rules(architecture, mesh) if sharding == "tensor" else sharding
+    if sharding == "tensor":
+        return tensor_rules(architecture, mesh)
+    if sharding not in ("zero", "fsdp"):
+        return sharding
+    # Splits every large matrix over the data axis, along its longest axis whose size is a multiple of the devices; a matrix without
+    # one is replicated. Source: Rajbhandari et al., ZeRO, arXiv 1910.02054, stage 3.
+    devices = mesh.shape["data"]
+    rules = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        shape = np.shape(leaf)
+        divisible = [axis for axis, size in enumerate(shape) if size % devices == 0]
+        if len(shape) > 1 and math.prod(shape) >= LARGE and divisible:
+            longest = max(divisible, key=lambda axis: shape[axis])
+            axes = tuple("data" if axis == longest else "" for axis in range(len(shape)))
+            rules.append((rf"(^|/){re.escape(path_name(path))}$", axes))
+    return tuple(rules)
 
 
 def frozen_shardings(model: SentenceModel, mesh: Mesh, sharding: Sharding) -> dict[str, NamedSharding]:
@@ -47,24 +60,6 @@ def sharded_embedder(model: SentenceModel, run: RunOptions, *, mesh: Mesh | None
     return Embedder(model, mesh=mesh, shardings=frozen_shardings(model, mesh, sharding), **options)
 
 
-def fsdp_rules(params: Any, mesh: Mesh) -> Rules:
-    """Rules that split every large matrix over the data axis, along its longest axis whose size is a multiple of the devices; a matrix
-    without one is replicated.
-
-    Source: Rajbhandari et al., ZeRO, arXiv 1910.02054, stage 3.
-    """
-    devices = mesh.shape["data"]
-    rules = []
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        shape = np.shape(leaf)
-        divisible = [axis for axis, size in enumerate(shape) if size % devices == 0]
-        if len(shape) > 1 and math.prod(shape) >= LARGE and divisible:
-            longest = max(divisible, key=lambda axis: shape[axis])
-            axes = tuple("data" if axis == longest else "" for axis in range(len(shape)))
-            rules.append((rf"(^|/){re.escape(path_name(path))}$", axes))
-    return tuple(rules)
-
-
 def tensor_rules(a: Architecture, mesh: Mesh) -> Rules:
     """Splits attention heads, the feed-forward network and the width of the word embeddings over the model axis.
 
@@ -75,16 +70,15 @@ def tensor_rules(a: Architecture, mesh: Mesh) -> Rules:
     devices = mesh.shape["model"]
     if devices == 1:
         raise InputError("run.sharding=tensor splits nothing over 1 device; set --config.run.model_axis to 2 or more.")
-    rules: list[tuple[str, tuple[str, ...]]] = []
+    successive: list[tuple[str, str]] = []
     if a.heads % devices == 0 and a.key_head_count % devices == 0:
-        rules += _column_then_row("attention/(query|key|value)", "attention/output")
+        successive.append(("attention/(query|key|value)", "attention/output"))
     if a.intermediate_size % devices == 0:
-        rules += _column_then_row(r"layers/\d+/(gate|intermediate)", r"layers/\d+/output")
+        successive.append((r"layers/\d+/(gate|intermediate)", r"layers/\d+/output"))
+    rules: list[tuple[str, tuple[str, ...]]] = []
+    for first, second in successive:  # split by outputs, then by inputs, so that only the second product communicates
+        rules += [(f"{first}/kernel$", ("", "model")), (f"{first}/bias$", ("model",))]
+        rules.append((f"{second}/kernel$", ("model", "")))
     if a.embedding_size % devices == 0:
         rules.append((r"embeddings/word/embedding$", ("", "model")))
     return tuple(rules)
-
-
-def _column_then_row(first: str, second: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Splits two successive products: the first by outputs, the second by inputs, so that only the second communicates."""
-    return [(f"{first}/kernel$", ("", "model")), (f"{first}/bias$", ("model",)), (f"{second}/kernel$", ("model", ""))]

@@ -119,8 +119,7 @@ def check_stages(stages: Sequence[Config], folders: Sequence[Path], finished: Se
 def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
     """Raises `InputError` for options, files and columns with which the training would fail at its start; loads no model, and
     nothing from the hub or a bucket. The training sees this machine's files `here`; `elsewhere`, only buckets and hubs."""
-    if is_remote(workdir):
-        workdirs.address_of(workdir)
+    workdirs.address_of(workdir)  # raises for a store that cannot hold a workdir
     for number, stage in enumerate(stages, start=1):
         with of_stage(number, stages):
             check_inputs(stage, where=where, workdir=workdir)
@@ -219,7 +218,7 @@ def run_training(config: Config, files: Workdir, *, dry_run: bool, command: str,
                     write_atomic(workdir / workdirs.INPUTS, json.dumps(inputs, indent=1) + "\n")
                 write_student(run.student, workdir)
             processes.wait("the workdir is claimed")
-            record = train(run, files, progress=is_first, callbacks=callbacks)
+            record = train(run, files, callbacks=callbacks)
             finish(run, files, record, teacher_scores, command=command)
             processes.wait("finished")
 

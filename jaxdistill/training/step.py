@@ -63,16 +63,14 @@ def make_train_step(
         student_shardings=shardings.params["student"],
         teacher_shardings=teacher_shardings,
     )
-    compute = partial(gradients, forward)
-    if accumulate > 1 and objective.couples_examples:
-        compute = partial(cached, forward, parts=accumulate)
-    elif accumulate > 1:
-        compute = partial(accumulated, compute, parts=accumulate)
+    compute = gradients
+    if accumulate > 1:
+        compute = partial(cached if objective.couples_examples else accumulated, parts=accumulate)
 
     def train_step(state: TrainState, teacher_params: Params, batch: Batch):
         key = jax.random.fold_in(state.key, state.step)
         with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-            (loss, (objective_state, metrics)), gradient = compute(state, teacher_params, batch, key)
+            (loss, (objective_state, metrics)), gradient = compute(forward, state, teacher_params, batch, key)
         # optax raises floats to integer powers
         with jax.named_scope("optimizer"), jax.numpy_dtype_promotion("standard"):
             updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
@@ -110,65 +108,72 @@ class Forward(NamedTuple):
             return None
         tokens = batch.student if self.objective.reads else batch.teacher
         assert tokens is not None  # a live teacher has them
-        vectors = encoded(
-            self.teacher,
-            teacher_params,
-            tokens,
-            shardings=self.teacher_shardings,
-            views=len(self.objective.teacher_views),
-            reads=self.objective.reads,
-            key=jax.random.fold_in(key, 1) if self.teacher_dropout else None,
-            compute_dtype=self.compute_dtype,
-        )
-        return jax.lax.stop_gradient(vectors)
-
-    def loss(self, params, objective_state, targets: Encoded | None, batch: Batch, key: jax.Array):
-        """(mean loss, (the objective's next state, metrics)) of a batch."""
-        vectors = self.vectors(params["student"], batch, key)
-        return self.compared(params["objective"], objective_state, vectors, targets, batch)
+        dropout_key = jax.random.fold_in(key, 1) if self.teacher_dropout else None
+        views, shardings = self.objective.teacher_views, self.teacher_shardings
+        outputs = self.encoded(self.teacher, teacher_params, tokens, shardings, views, dropout_key, remat=False)
+        return jax.lax.stop_gradient(outputs)
 
     @jax.named_scope("student")
     def vectors(self, params: Params, batch: Batch, key: jax.Array) -> Encoded:
         """The student's side of a batch: its encoder's output."""
-        return encoded(
-            self.student,
-            params,
-            batch.student,
-            shardings=self.student_shardings,
-            views=len(self.objective.student_views),
-            reads=self.objective.reads,
-            key=key,
-            compute_dtype=self.compute_dtype,
-            remat=self.remat,
+        views = self.objective.student_views
+        return self.encoded(self.student, params, batch.student, self.student_shardings, views, key, remat=self.remat)
+
+    def encoded(
+        self,
+        definition: EncoderDefinition,
+        params: Params,
+        tokens: Tokens,
+        shardings: Mapping[str, NamedSharding],
+        views: Sequence[str],
+        key: jax.Array | None,
+        *,
+        remat: bool,
+    ) -> Encoded:
+        """An encoder's output as the objective reads it: sentence vectors, and what its `reads` names."""
+        dtype, reads = self.compute_dtype, self.objective.reads
+        gather = partial(unsharded, shardings=shardings, dtype=dtype)
+        params = gather(params)
+        vectors, states = vectors_and_states(
+            definition, params, tokens, key=key, compute_dtype=dtype, remat=remat, gather=gather
+        )
+        groups, sentences, width = vectors.shape
+        return Encoded(
+            # Group-major sentences become examples and their views; a sharded batch stays on its devices.
+            sentences=vectors.reshape(groups * sentences // len(views), len(views), width),
+            owner=tokens.owner if reads else None,
+            embeddings=states[0] if "embeddings" in reads else None,
+            hidden=jnp.stack(states[1:]) if "hidden" in reads else None,
+            vocabulary=word_embeddings(definition, params, dtype) if "vocabulary" in reads else None,
         )
 
     @jax.named_scope("objective")
     def compared(self, params: Params, objective_state, vectors: Encoded, targets: Encoded | None, batch: Batch):
-        """Like `loss`, from the outputs of both sides."""
+        """(mean loss, (the objective's next state, metrics)) of a batch, from the outputs of both sides."""
         vectors = vectors._replace(keys=batch.keys, active=batch.active)
         losses, objective_state, metrics = self.objective(params, objective_state, vectors, targets)
-        examples = len(vectors.sentences)
-        if jnp.shape(losses) != (examples,):  # their mean would have another scale, or be that of other examples
-            raise InputError(
-                f"{type(self.objective).__name__} returns losses of shape {jnp.shape(losses)} for {examples} examples; it must return "
-                "one loss per example."
-            )
+        count = len(vectors.sentences)
+        if jnp.shape(losses) != (count,):  # their mean would have another scale, or be that of other examples
+            found = f"{type(self.objective).__name__} returns losses of shape {jnp.shape(losses)} for {count} examples"
+            raise InputError(f"{found}; it must return one loss per example.")
         return jnp.mean(losses), (objective_state, metrics)
 
 
 def gradients(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array):
     """((loss, (the objective's next state, metrics)), gradients) of a batch or part of one."""
     targets = forward.targets(teacher_params, batch, key)
-    gradient = jax.value_and_grad(forward.loss, has_aux=True)
-    return gradient(state.params, state.objective, targets, batch, key=key)
+
+    def loss(params):
+        vectors = forward.vectors(params["student"], batch, key)
+        return forward.compared(params["objective"], state.objective, vectors, targets, batch)
+
+    return jax.value_and_grad(loss, has_aux=True)(state.params)
 
 
-def accumulated(compute, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
-    """Like `gradients`, as the mean over parts of the batch.
-
-    Raises:
-      InputError: for an objective with a state, which parts would not advance together.
-    """
+def accumulated(
+    forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int
+):
+    """Like `gradients`, as the mean over parts of the batch; refuses an objective with a state, which parts would not advance together."""
     if jax.tree.leaves(state.objective):
         raise InputError(
             f"run.accumulate={parts} does not go with an objective that keeps a state and has couples_examples=False; "
@@ -178,16 +183,17 @@ def accumulated(compute, state: TrainState, teacher_params: Params, batch: Batch
 
     def add(total, part):
         index, batch = part
-        (loss, (_, metrics)), gradients = compute(state, teacher_params, batch, jax.random.fold_in(key, index))
-        return jax.tree.map(lambda x, y: x + y / parts, total, (loss, metrics, gradients)), None
+        part_key = jax.random.fold_in(key, index)
+        (loss, (_, metrics)), gradient = gradients(forward, state, teacher_params, batch, part_key)
+        return jax.tree.map(lambda x, y: x + y / parts, total, (loss, metrics, gradient)), None
 
     # Only shapes are computed here: the sums start from zeros, so that one compiled body serves every part.
     first = jax.tree.map(lambda x: x[0], split)
-    (loss, (_, metrics)), gradients = jax.eval_shape(compute, state, teacher_params, first, key)
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, metrics, gradients))
+    (loss, (_, metrics)), gradient = jax.eval_shape(partial(gradients, forward), state, teacher_params, first, key)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, metrics, gradient))
     indices = jnp.arange(parts, dtype=jnp.int32)
-    (loss, metrics, gradients), _ = jax.lax.scan(add, zeros, (indices, split))
-    return (loss, (state.objective, metrics)), gradients
+    (loss, metrics, gradient), _ = jax.lax.scan(add, zeros, (indices, split))
+    return (loss, (state.objective, metrics)), gradient
 
 
 def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
@@ -203,18 +209,15 @@ def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: B
     joined = partial(jax.tree.map, partial(join_groups, groups=batch.student.ids.shape[0]))
 
     def encode_part(_, numbered_part):
-        """Vectors and targets of a part; a step of a scan, which carries nothing."""
         index, part = numbered_part
         part_key = jax.random.fold_in(key, index)
         student = forward.vectors(state.params["student"], part, part_key)
         return None, (student, forward.targets(teacher_params, part, part_key))
 
     def loss(student: Encoded, params: Params):
-        """The loss of the whole batch, as a function of its vectors and the objective's parameters."""
         return forward.compared(params, state.objective, joined(student), joined(teacher), batch)
 
     def add_gradient(total, part_and_cotangent):
-        """Adds the gradient of the student's parameters through one part; a step of a scan."""
         (index, part), cotangent = part_and_cotangent
         # The same folded key as in `encode_part`: this pass must draw the same dropout masks.
         part_key = jax.random.fold_in(key, index)
@@ -243,44 +246,8 @@ def split_groups(batch: Batch, count: int) -> Batch:
 def join_groups(x: Float[Array, "part n *rest"], groups: int) -> Float[Array, "b *rest"]:
     """Restores the batch's order of examples after `split_groups`."""
     count, examples = x.shape[:2]
-    return (
-        x.reshape(count, groups // count, count * examples // groups, *x.shape[2:])
-        .swapaxes(0, 1)
-        .reshape(-1, *x.shape[2:])
-    )
-
-
-def encoded(
-    definition: EncoderDefinition,
-    params: Params,
-    tokens: Tokens,
-    *,
-    shardings: Mapping[str, NamedSharding],
-    views: int,
-    reads: Sequence[str],
-    key: jax.Array | None,
-    compute_dtype: DTypeLike,
-    remat: bool = False,
-) -> Encoded:
-    """An encoder's output as an objective reads it: sentence vectors, and what `reads` names."""
-    gather = partial(unsharded, shardings=shardings, dtype=compute_dtype)
-    params = gather(params)
-    vectors, states = vectors_and_states(
-        definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat, gather=gather
-    )
-    return Encoded(
-        sentences=by_example(vectors, views),
-        owner=tokens.owner if reads else None,
-        embeddings=states[0] if "embeddings" in reads else None,
-        hidden=jnp.stack(states[1:]) if "hidden" in reads else None,
-        vocabulary=word_embeddings(definition, params, compute_dtype) if "vocabulary" in reads else None,
-    )
-
-
-def by_example(vectors: Float[Array, "g n e"], views: int) -> Float[Array, "b v e"]:
-    """Reshapes group-major sentence vectors to [examples, views, width]; a sharded batch stays on its devices."""
-    groups, sentences, width = vectors.shape
-    return vectors.reshape(groups * sentences // views, views, width)
+    by_group = x.reshape(count, groups // count, count * examples // groups, *x.shape[2:])
+    return by_group.swapaxes(0, 1).reshape(-1, *x.shape[2:])
 
 
 def make_state(

@@ -66,23 +66,15 @@ class Checkpoints:
     def restore(
         self, like: TrainState, shardings: TrainState, *, step: int | None = None
     ) -> tuple[TrainState, dict[str, Any]] | None:
-        """Restores the latest checkpoint, or the one of `step`: its state, placed by `shardings`, and its record of evaluations.
-        Returns None if there is no checkpoint.
+        """State and record of evaluations of the latest checkpoint, or of the one of `step`; None if there is none.
 
-        Args:
-          like: shapes and dtypes of the state.
-          shardings: where to place the arrays; may differ from when they were saved.
-
-        Raises:
-          InputError: the checkpoint cannot be read or does not exist; names the kept steps.
+        `like` has the shapes and dtypes of the state; `shardings` may differ from when it was saved. Raises `InputError`, with the kept
+        steps, if the checkpoint cannot be read or does not exist.
         """
         if step is None and not self.steps:
             return None
-        abstract = jax.tree.map(
-            lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
-            jax.eval_shape(_savable, like),
-            {name: value for name, value in shardings._asdict().items() if value is not None},
-        )
+        placed = {name: value for name, value in shardings._asdict().items() if value is not None}
+        abstract = jax.tree.map(lambda x, sharding: x.update(sharding=sharding), jax.eval_shape(_savable, like), placed)
         return run_in_all(lambda: self._read(self.steps[-1] if step is None else step, abstract))
 
     def restore_alone(self, step: int) -> TrainState:
@@ -104,8 +96,9 @@ class Checkpoints:
 
     def _read(self, step: int, abstract: dict[str, Any] | None) -> tuple[TrainState, dict[str, Any]]:
         """State and record of a step, placed by the shapes and shardings in `abstract`; None: by its own shapes, on one device."""
+        kept = ", ".join(map(str, self.steps)) or "none"
         if step not in self.steps:
-            raise InputError(f"{self.folder} has no checkpoint of step {step}; kept: {self._shown()}.")
+            raise InputError(f"{self.folder} has no checkpoint of step {step}; kept: {kept}.")
         try:
             if abstract is None:
                 device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
@@ -114,19 +107,15 @@ class Checkpoints:
             items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore())
             read: Any = self._manager.restore(step, args=items)
         except Exception as error:  # tensorstore, Orbax and JSON each raise their own for damaged files
-            earlier = [kept for kept in self.steps if kept < step]
+            earlier = max((other for other in self.steps if other < step), default=None)
             remedy = (
-                f"Go back to the step before by --config.run.restore_step={earlier[-1]}, or give" if earlier else "Give"
+                f"Go back to the step before by --config.run.restore_step={earlier}, or give" if earlier else "Give"
             )
             raise InputError(
-                f"checkpoint {self.folder / str(step)} cannot be read ({error_line(error):.200}); kept: {self._shown()}. {remedy} "
-                "another --workdir."
+                f"checkpoint {self.folder / str(step)} cannot be read ({error_line(error):.200}); kept: {kept}. {remedy} another --workdir."
             ) from error
         fields = {**read.state, "key": jax.random.wrap_key_data(read.state["key"])}
         return TrainState(**fields), read.progress
-
-    def _shown(self) -> str:
-        return ", ".join(map(str, self.steps)) or "none"
 
     @contextlib.contextmanager
     def _saving(self) -> Iterator[None]:
@@ -135,9 +124,10 @@ class Checkpoints:
             yield
         except (OSError, ValueError, RuntimeError) as error:
             kind = InputError if self.workdir.bucket is None else TemporaryError
+            kept = ", ".join(map(str, self.steps)) or "none"
             raise kind(
-                f"could not save into {self.folder} ({error_line(error):.200}); kept checkpoints: {self._shown()}. Free some space, "
-                "and run the same command again."
+                f"could not save into {self.folder} ({error_line(error):.200}); kept checkpoints: {kept}. Free some space, and run the "
+                "same command again."
             ) from error
 
 

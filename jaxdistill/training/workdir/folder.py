@@ -38,7 +38,7 @@ from jaxdistill.core.files import (
     read_json,
     write_atomic,
 )
-from jaxdistill.core.files.buckets import address_digest, checked_address, store_errors
+from jaxdistill.core.files.buckets import address_digest, checked_address, objects, store_errors
 from jaxdistill.core.paths import cache_folder, objects_cache
 
 EXPORT = "export"
@@ -52,7 +52,7 @@ CONFIG, RESULTS, METRICS, LOG = "config.json", "results.json", "metrics.jsonl", 
 LOCK = ".lock"
 """File that a run keeps locked, and whose content names the run. The lock ends with the process."""
 RUNNING = "running.json"
-"""The same content, for a workdir in a bucket."""
+"""Note of a run that uses a workdir in a bucket."""
 INPUTS = "inputs.json"
 """Digests of the run's inputs, with the following entries."""
 TEXT_FILES, DEV_SCORE, LENGTH, STEPS = "content of the files of data.text", "dev score", "data.max_length", "run.steps"
@@ -101,13 +101,9 @@ def read_note(path: Path) -> dict[str, Any]:
 
 
 def claim_workdir(workdir: Path, config: Config, *, write: bool) -> Config | None:
-    """The config of the last start in the workdir; None for a new workdir.
+    """The config of the last start in the workdir, None for a new one; with `write`, creates it and writes `config`.
 
-    Args:
-      write: create the workdir, and write `config` to it.
-
-    Raises:
-      InputError: the workdir belongs to another training, or holds other files.
+    Raises `InputError` if the workdir belongs to another training, or holds other files.
     """
     if any(character in str(workdir.absolute()) for character in "[\\"):
         raise InputError(
@@ -145,26 +141,21 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        holder = run_in_words(json.loads(path.read_text() or "{}"))
+        holder = path.read_text(encoding="utf-8") or "another run"
         raise InUseError(f"{folder} is in use by {holder}; wait until it ends, or give another folder.") from None
     except OSError as error:
         log.warning("%s cannot be locked (%s): start no second run in it", folder, error.strerror)
-    path.write_text(json.dumps(this_run()), encoding="utf-8")
+    path.write_text(this_run(), encoding="utf-8")
     try:
         yield
     finally:
         lock.release()
 
 
-def this_run() -> dict[str, Any]:
-    """Identifies this process in the note of a lock or a bucket."""
+def this_run() -> str:
+    """This process, as messages of other runs name it."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return {"host": socket.gethostname(), "pid": os.getpid(), "started": now}
-
-
-def run_in_words(note: Mapping[str, Any]) -> str:
-    """The run that a note of `this_run` identifies, for messages."""
-    return "another run (pid {pid} on {host}, started {started})".format_map(note) if note else "another run"
+    return f"another run (pid {os.getpid()} on {socket.gethostname()}, started {now})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,8 +185,9 @@ class Workdir:
         except for a workdir in a bucket."""
         with locked(self.folder) if processes.is_first() else contextlib.nullcontext():
             processes.wait("the folder is locked")
-            notes = processes.gathered(self.bucket is None and read_note(self.folder / LOCK))
-            if notes != notes[:1] * len(notes):
+            path = self.folder / LOCK
+            holders = processes.gathered(path.read_text(encoding="utf-8") if path.exists() else "")
+            if self.bucket is None and len({*holders}) > 1:
                 raise InputError(
                     f"{self.folder} is not the folder that the first process writes; it must be on a file system that all hosts share."
                 )
@@ -214,11 +206,17 @@ class Workdir:
         self.copied.update(states)
 
     def download(self) -> None:
-        """Replaces the local files by those in the bucket, without exports whose upload was cut off."""
-        assert self.bucket is not None
+        """Replaces the local files by those in the bucket, without exports whose upload was cut off; does nothing for a local workdir."""
+        if self.bucket is None:
+            return
         shutil.rmtree(self.folder, ignore_errors=True)
-        with store_errors(str(self.bucket)):
-            _fetch(self.bucket, self.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for address in objects(str(self.bucket)):
+            name = address.removeprefix(f"{self.bucket}/")
+            if not {CHECKPOINTS, RUNNING} & {*name.split("/")}:
+                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                with store_errors(address):
+                    _copy(epath.Path(address), self.folder / name)
         for export in [path.parent for path in self.folder.rglob(MARK)]:
             if changed_files(export):
                 shutil.rmtree(export)
@@ -228,7 +226,7 @@ class Workdir:
         """For a workdir in a bucket, gives the first process's files to the others; all processes call it together."""
         self.upload()
         processes.wait("the files are in the bucket")
-        if self.bucket is not None and not processes.is_first():
+        if not processes.is_first():
             self.download()
         processes.wait("all have fetched them")
 
@@ -237,17 +235,13 @@ class Workdir:
 def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Workdir]:
     """Yields the workdir of a run, in a bucket under a note that refuses other runs. Every process of the run enters it.
 
-    Raises:
-      InUseError: another run uses the workdir in the bucket (names its host, pid and start).
-      InputError: the address cannot be used, or holds objects of other programs.
-      TemporaryError: the store does not answer; the same command continues.
+    Raises `InUseError` if another run uses the bucket, `InputError` if the address cannot be used or holds objects of other programs.
     """
-    if dry_run or not is_remote(workdir):
-        yield fetched(workdir)
+    files = fetched(workdir) if dry_run else Workdir(local_folder(workdir), address_of(workdir))
+    if dry_run or files.bucket is None:
+        yield files
         return
-    bucket = address_of(workdir)
-    files = Workdir(local_folder(workdir), bucket)
-    with _reserved(bucket) if processes.is_first() else contextlib.nullcontext():
+    with _reserved(files.bucket) if processes.is_first() else contextlib.nullcontext():
         processes.wait("the bucket is reserved")
         files.download()
         try:
@@ -261,8 +255,6 @@ def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Workdir]:
 
 def fetched(workdir: str | Path) -> Workdir:
     """A workdir for reading: a local one itself, or a copy of the files in a bucket."""
-    if not is_remote(workdir):
-        return Workdir(local_folder(workdir))
     files = Workdir(local_folder(workdir, objects_cache()), address_of(workdir))
     files.download()
     return files
@@ -277,8 +269,10 @@ def local_folder(workdir: str | Path, cache: Path | None = None) -> Path:
     return cache / f"{address_digest(address)}-{processes.index()}" / Path(address).name
 
 
-def address_of(workdir: str | Path) -> epath.Path:
-    """The address of a workdir in a bucket; raises `InputError` for other stores than Google's."""
+def address_of(workdir: str | Path) -> epath.Path | None:
+    """The address of a workdir in a bucket, None for a local one; raises `InputError` for other stores than Google's."""
+    if not is_remote(workdir):
+        return None
     address = checked_address(str(workdir))
     if not address.startswith("gs://"):
         raise InputError(
@@ -294,6 +288,7 @@ def address_of(workdir: str | Path) -> epath.Path:
 def _reserved(bucket: epath.Path) -> Iterator[None]:
     """Keeps a note in the bucket that this run uses it; raises `InUseError` if another run is still rewriting its note."""
     path = bucket / RUNNING
+    run = this_run()
     has_ended = threading.Event()
 
     def read() -> dict[str, Any]:
@@ -301,7 +296,7 @@ def _reserved(bucket: epath.Path) -> Iterator[None]:
 
     def renew() -> None:
         # Whole seconds, so that all notes of a run have one length: a reader asks for the length first.
-        path.write_text(json.dumps(this_run() | {"renewed": int(time.time())}))
+        path.write_text(json.dumps({"run": run, "renewed": int(time.time())}))
 
     def keep_renewing() -> None:
         while not has_ended.wait(RENEW_SECONDS):
@@ -316,14 +311,12 @@ def _reserved(bucket: epath.Path) -> Iterator[None]:
             )
         first = note = read()
         if first:
-            log.info("%s: waiting up to %d s for a sign of %s", bucket, DEAD_SECONDS, run_in_words(first))
+            log.info("%s: waiting up to %d s for a sign of the run before", bucket, DEAD_SECONDS)
         while note and note == first and time.time() - note["renewed"] < DEAD_SECONDS:
-            time.sleep(min(1.0, DEAD_SECONDS / 2))
+            time.sleep(1.0)
             note = read()
         if note and note != first:
-            raise InUseError(
-                f"{bucket} is in use by {run_in_words(note)}; wait until it ends, or give another --workdir."
-            )
+            raise InUseError(f"{bucket} is in use by {note['run']}; wait until it ends, or give another --workdir.")
         renew()
     thread = threading.Thread(target=keep_renewing, daemon=True, name="note")
     thread.start()
@@ -334,17 +327,6 @@ def _reserved(bucket: epath.Path) -> Iterator[None]:
         thread.join()
         with contextlib.suppress(Exception):  # if this fails, the next run waits until this one counts as dead
             path.unlink()
-
-
-def _fetch(source: epath.Path, target: Path) -> None:
-    """Copies a folder of a bucket without checkpoints."""
-    target.mkdir(parents=True, exist_ok=True)
-    if not source.exists():
-        return
-    for path in source.iterdir():
-        if path.name in (CHECKPOINTS, RUNNING) or path == source:  # a bucket may list a folder in itself
-            continue
-        (_fetch if path.is_dir() else _copy)(path, target / path.name)
 
 
 def _copy(source: Path | epath.Path, target: Path | epath.Path) -> None:
