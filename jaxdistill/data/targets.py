@@ -56,14 +56,14 @@ def stored_vectors(
 
     Args:
       folder: its name stands for everything that determines the vectors.
-      compute: returns the float32 vectors of a range of rows, and any count that the caller wants summed. Ranges rise.
-        The second argument takes numbers of rows just finished, and raises `Interrupted` after a signal.
+      compute: returns the vectors of a range of rows, and any count that the caller wants summed. Ranges rise. The second
+        argument takes numbers of rows just finished, and raises `Interrupted` after a signal.
       unit: what a row is, such as `sentences`, for the progress bar and the error.
       shown: as in `progress_bar`; the first process shows its own share.
       block_rows: rows of a block, always the same for a folder; 0: `BLOCK_ROWS`.
 
     Raises:
-      InputError: the folder cannot be written.
+      InputError: the folder cannot be written, or a vector is not finite.
       Interrupted: after a signal; finished blocks stay in the folder.
     """
     block_rows = block_rows or BLOCK_ROWS
@@ -97,8 +97,12 @@ def stored_vectors(
         advance(total - sum(len(blocks[block]) for block in missing))
         for block in missing:
             vectors, count = compute(blocks[block], advance)
+            bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+            if len(bad):
+                row = blocks[block].start + bad[0]
+                raise InputError(f"the model's vector of row {row} is not finite; check its weights.")
             with writing(folder / VECTORS, other_cache(folder)):
-                _write(folder / VECTORS, blocks[block].start, vectors)
+                _write(folder / VECTORS, blocks[block].start, np.asarray(vectors, np.float32))
                 # Last: only blocks that are on the disk are noted.
                 _write(folder / DONE, block, np.array([count + 1], np.int64))
     processes.wait("all blocks are there")
@@ -127,40 +131,23 @@ def cached_vectors(
     progress: bool,
     block_rows: int = 0,
 ) -> Float[np.ndarray, "rows e"]:
-    """Returns the vectors of all texts, memory-mapped; computes and stores those missing in `folder`.
-
-    Every process of a run must call this; each computes some of the blocks on its own devices.
+    """The vectors of all texts, memory-mapped; `stored_vectors` computes those missing in `folder`.
 
     Args:
       origin: everything that determines the vectors; its digest names their folder inside `folder`.
-      embed: returns finite vectors [n, width]; calls its second argument with the number of texts just finished.
+      embed: returns vectors [n, width]; calls its second argument with the number of texts just finished.
       texts: one per row; may be lazy, only slices are read.
       what: title of the progress bar.
     """
     digest = hashlib.sha256(f"vectors {origin} {len(texts)} {width}".encode()).hexdigest()[:32]
 
     def compute(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
-        vectors = embed(texts[rows.start : rows.stop], advance)
-        return checked_block(vectors, rows.start), 0  # nothing to count
+        return embed(texts[rows.start : rows.stop], advance), 0  # nothing to count
 
-    vectors, _ = stored_vectors(
-        Path(folder) / digest,
-        len(texts),
-        width,
-        compute,
-        unit="rows",
-        shown=progress and what,
-        block_rows=block_rows,
-    )
-    return vectors
-
-
-def checked_block(vectors: np.ndarray, start: int) -> Float[np.ndarray, "n e"]:
-    """A model's vectors for the rows from `start` on, in float32; raises `InputError` for non-finite values."""
-    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-    if len(bad):
-        raise InputError(f"the model's vector of row {start + bad[0]} is not finite; check its weights.")
-    return np.asarray(vectors, np.float32)
+    shown = progress and what
+    return stored_vectors(
+        Path(folder) / digest, len(texts), width, compute, unit="rows", shown=shown, block_rows=block_rows
+    )[0]
 
 
 def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | None:

@@ -14,15 +14,16 @@ Files of a store, where `N` is the index of a column:
     N.text                          one per byte, also of repeated rows
 """
 
+import dataclasses
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from filelock import FileLock
@@ -38,9 +39,9 @@ from jaxdistill.data.text import (
     TEXT,
     Portion,
     Roles,
-    Table,
-    Watched,
+    check_unchanged,
     columns_of,
+    content_digest,
     excluded_keys,
     identifying,
     portions,
@@ -111,7 +112,6 @@ class TokenStore:
                 for name, (dtype, size) in info["arrays"].items()
             }
         self.digest: str = info["digest"]
-        """Digest of everything that determines the tokens."""
         self.content_digest: str = info["content"]
         """Digest of the text alone: equal for stores of the same rows with different tokenizers."""
         self.source_digest: str = info["source"]
@@ -138,10 +138,6 @@ class TokenStore:
             )
         return self._arrays[f"{self.columns.index(column)}.{kind}"]
 
-    def lengths(self, column: str) -> Integer[np.ndarray, " rows"]:
-        """Number of tokens of each sentence."""
-        return self._array(column, "lengths")
-
     def counts_of(self, column: str, rows: Integer[np.ndarray, " b"]) -> Counts:
         """Word and token counts of some sentences."""
         return Counts(*(self._array(column, kind)[rows].astype(np.int64) for kind in ("lengths", "words", "tokens")))
@@ -157,10 +153,6 @@ class TokenStore:
     def truncated(self, column: str) -> float:
         """Share of truncated sentences in a column."""
         return self._info["columns"][column]["truncated"] / self.rows
-
-    def ids(self, column: str, row: int) -> Integer[np.ndarray, " l"]:
-        """Token ids of a sentence, special tokens included."""
-        return self.gather(column, np.array([row])).ids
 
     def gather(self, column: str, rows: Integer[np.ndarray, " b"]) -> Gathered:
         """Ids and words of many sentences at once."""
@@ -295,11 +287,11 @@ def build_store(
             f"max_length={max_length} leaves no token for the text; the minimum with special tokens and prompt is {least}."
         )
     identity = {name: columns[name] for name in identifying(columns, chunked=chunking is not None)}
-    watched = [Watched(specs)]
+    digests = [content_digest(specs)]
     if exclude:
         with errors_of("data.exclude"):
-            watched.append(Watched(exclude))
-    parts: list[Any] = [FORMAT, [text.digest for text in watched], columns, dedupe]
+            digests.append(content_digest(exclude))
+    parts: list[Any] = [FORMAT, digests, columns, dedupe]
     # Appended only where they apply, so that the digests of other texts stay the same.
     if prompts.keys() - {""}:
         parts.append(list(roles))
@@ -318,17 +310,18 @@ def build_store(
         chosen = portions(specs, columns, roles, separate=chunking is not None)
         names = [TEXT] if chunking else list(columns)
         excluded = excluded_keys(exclude, identity, cache)
-        builder = _Builder(specs, chosen, names, tokenizer, max_length, prompts, chunking, excluded, cache)
-        draft = _Draft(unfinished)
-        portion_rows = builder.tokenise(draft, shown=progress and "tokenising")
+        builder = _Builder(unfinished, specs, chosen, names, tokenizer, max_length, prompts, chunking, excluded, cache)
+        portion_rows = builder.tokenise(shown=progress and "tokenising")
         try:
-            for text in watched:  # otherwise the digest could name other text
-                text.check()
+            for text, digest in zip(
+                (specs, exclude), digests, strict=False
+            ):  # otherwise the digest could name other text
+                check_unchanged(text, digest)
         except InputError:
             shutil.rmtree(unfinished)
             raise
-        info = builder.finish(draft, portion_rows, dedupe=dedupe)
-        info |= {"digest": folder.name, "content": content, "source": watched[0].digest}
+        info = builder.finish(portion_rows, dedupe=dedupe)
+        info |= {"digest": folder.name, "content": content, "source": digests[0]}
         (unfinished / "store.json").write_text(json.dumps(info, indent=1))
         unfinished.replace(folder)
         shutil.rmtree(folder / "rows")
@@ -342,9 +335,15 @@ def build_store(
     return TokenStore(folder, tokenizer, chunking)
 
 
-class _Builder(NamedTuple):
-    """Tokenises a text into the arrays of a store."""
+@dataclasses.dataclass
+class _Builder:
+    """Tokenises a text into the arrays of a store: one file each, to which every batch of rows is appended.
 
+    Files in `rows/` have one entry per tokenised row, repeated rows included, and do not become part of the store. A note, written
+    after each batch, says how long each file is; a killed run goes on from there.
+    """
+
+    folder: Path
     specs: Sequence[str]
     portions: Sequence[Portion]
     columns: Sequence[str]
@@ -357,42 +356,58 @@ class _Builder(NamedTuple):
     """The `row_key`s of the rows to leave out."""
     cache: str
 
-    def tokenise(self, draft: "_Draft", *, shown: bool | str) -> list[int]:
-        """Appends the rows that the draft lacks; returns the number of input rows of each portion."""
+    def __post_init__(self):
+        self._note = self.folder / "rows" / "progress.json"
+        self._input_rows = 0
+        """Number of input rows whose arrays are in the files."""
+        self._files: dict[str, tuple[str, int]] = {}
+        """Maps each file's name to its dtype and its size in bytes."""
+        self._note.parent.mkdir(parents=True, exist_ok=True)
+        if self._note.exists():
+            input_rows, files = json.loads(self._note.read_text())
+            # After a power cut, a file may be shorter than noted; the text is then tokenised anew.
+            if all((self.folder / name).stat().st_size >= size for name, (_, size) in files.items()):
+                self._input_rows, self._files = input_rows, files
+        for name in file_names(self.folder):
+            if name != "rows/progress.json":
+                _, size = self._files.get(name, ("", 0))
+                os.truncate(self.folder / name, size)
 
-        def tables_of(portion: Portion) -> Iterator[Table]:
-            return tables(self.specs[portion.source], portion.columns, cache=self.cache)
-
+    def tokenise(self, *, shown: bool | str) -> list[int]:
+        """Appends the rows that the files lack; returns the number of input rows of each portion."""
         # Twice, one table at a time: an open table keeps its file open, and a text may have thousands.
-        portion_rows = [sum(len(table.dataset) for table in tables_of(portion)) for portion in self.portions]
+        portion_rows = [
+            sum(len(table.dataset) for table in tables(self.specs[portion.source], portion.columns, cache=self.cache))
+            for portion in self.portions
+        ]
         first_row = 0  # of the table, among all input rows
         with progress_bar(sum(portion_rows), "rows", shown=shown) as bar:
-            bar.update(draft.input_rows)
+            bar.update(self._input_rows)
             for portion in self.portions:
-                for table in tables_of(portion):
-                    missing = range(max(draft.input_rows - first_row, 0), len(table.dataset))
-                    for batch in table.dataset.select(missing).with_format("arrow").iter(BATCH_ROWS):
-                        cells = table.cells(cast(Any, batch))
-                        draft.append(self._arrays(cells, portion.roles, draft.input_rows), len(batch))
-                        bar.update(len(batch))
+                for table in tables(self.specs[portion.source], portion.columns, cache=self.cache):
+                    for cells in table.cells(max(self._input_rows - first_row, 0), BATCH_ROWS):
+                        for name, values in self._arrays(cells, portion.roles).items():
+                            with open(self.folder / name, "ab") as file:
+                                # Not `tofile`, which ignores a disk that is full at its last bytes.
+                                file.write(values.tobytes())
+                            self._files[name] = values.dtype.str, (self.folder / name).stat().st_size
+                        self._input_rows += len(cells[0])
+                        write_atomic(self._note, json.dumps([self._input_rows, self._files]))
+                        bar.update(len(cells[0]))
                     first_row += len(table.dataset)
         return portion_rows
 
-    def _arrays(self, cells: Sequence[Sequence[str]], roles: Sequence[str], first_row: int) -> dict[str, np.ndarray]:
-        """Tokenises the rows of a batch that have no empty cell and are not excluded, or their chunks.
+    def _arrays(self, cells: Sequence[Sequence[str]], roles: Sequence[str]) -> dict[str, np.ndarray]:
+        """Tokenises the rows of a batch that have no empty cell and are not excluded, or their chunks; returns arrays by file.
 
         Args:
-          cells: the texts of each column.
+          cells: the texts of each column of the next input rows.
           roles: the role of each column.
-          first_row: index of the first row among all input rows.
-
-        Returns:
-          The arrays of a draft, by name.
         """
         identity = [self.columns.index(name) for name in identifying(self.columns, chunked=self.chunking is not None)]
         others = [index for index in range(len(self.columns)) if index not in identity]
         stripped = zip(*([cell.strip() for cell in column] for column in cells), strict=True)
-        filled = [(input_row, row) for input_row, row in enumerate(stripped, first_row) if all(row)]
+        filled = [(input_row, row) for input_row, row in enumerate(stripped, self._input_rows) if all(row)]
         rows = filled
         if self.excluded:  # before texts are split, because whole rows are compared
             rows = [(number, row) for number, row in filled if row_key([row[i] for i in identity]) not in self.excluded]
@@ -430,9 +445,9 @@ class _Builder(NamedTuple):
             }
         return arrays
 
-    def finish(self, draft: "_Draft", portion_rows: Sequence[int], *, dedupe: bool) -> dict[str, Any]:
+    def finish(self, portion_rows: Sequence[int], *, dedupe: bool) -> dict[str, Any]:
         """Writes the entries of the rows to keep; returns what `store.json` says about them."""
-        repeat_keys = draft.read("rows/repeat_keys")
+        repeat_keys = self._read("rows/repeat_keys")
         if not len(repeat_keys):
             why = "has an empty sentence" + (" or is in data.exclude" if self.excluded else "")
             raise InputError(f"{', '.join(self.specs)}: every row {why}; no text remains for training.")
@@ -440,27 +455,26 @@ class _Builder(NamedTuple):
         if dedupe:
             kept = np.sort(np.unique(repeat_keys, return_index=True)[1])  # the first row of each key
 
-        input_row = draft.read("rows/input_row")
-        draft.write("input_row", input_row[kept])
-        draft.write("keys", draft.read("rows/keys")[kept])
-        columns, column_lines = {}, []
+        input_row = self._read("rows/input_row")
+        self._write("input_row", input_row[kept])
+        self._write("keys", self._read("rows/keys")[kept])
+        columns, column_lines, summed = {}, [], ("truncated", *Unknown._fields)
         for index, name in enumerate(self.columns):
             for kind in ("", "text."):
-                lengths = draft.read(f"rows/{index}.{kind}lengths")
-                draft.write(f"{index}.{kind}lengths", lengths[kept])
-                draft.write(f"{index}.{kind}begins", (np.cumsum(lengths) - lengths)[kept])
+                lengths = self._read(f"rows/{index}.{kind}lengths")
+                self._write(f"{index}.{kind}lengths", lengths[kept])
+                self._write(f"{index}.{kind}begins", (np.cumsum(lengths) - lengths)[kept])
             for kind in ("words", "tokens"):
-                draft.write(f"{index}.{kind}", draft.read(f"rows/{index}.{kind}")[kept])
-            lengths = draft.read(f"rows/{index}.lengths")[kept]
-            counts = {kind: draft.read(f"rows/{index}.{kind}")[kept] for kind in ("truncated", *Unknown._fields)}
-            columns[name] = {kind: int(values.sum()) for kind, values in counts.items()}
+                self._write(f"{index}.{kind}", self._read(f"rows/{index}.{kind}")[kept])
+            columns[name] = {kind: int(self._read(f"rows/{index}.{kind}")[kept].sum()) for kind in summed}
+            lengths = self._read(f"rows/{index}.lengths")[kept]
             columns[name]["longest"] = int(lengths.max())
             column_lines.append(
                 f"column {name}: {lengths.sum():,} tokens, {lengths.mean():.1f} per sentence, "
-                f"{counts['truncated'].mean():.2%} of sentences truncated at {self.max_length} tokens"
+                f"{columns[name]['truncated'] / len(kept):.2%} of sentences truncated at {self.max_length} tokens"
             )
 
-        repeats, excluded = len(repeat_keys) - len(kept), int(draft.read("rows/excluded").sum())
+        repeats, excluded = len(repeat_keys) - len(kept), int(self._read("rows/excluded").sum())
         left_out = {
             # Chunks of a row have its number.
             "with an empty sentence": sum(portion_rows) - len(np.unique(input_row)) - excluded,
@@ -485,52 +499,16 @@ class _Builder(NamedTuple):
             "prompts": self.prompts,
             "max_length": self.max_length,
             "pad_id": next((pad for pad in pads if pad is not None), 0),
-            "arrays": {name: file for name, file in draft.files.items() if not name.startswith("rows/")},
+            "arrays": {name: file for name, file in self._files.items() if not name.startswith("rows/")},
             "report": [*report, *column_lines],
         }
 
+    def _write(self, name: str, values: np.ndarray) -> None:
+        (self.folder / name).write_bytes(values.tobytes())
+        self._files[name] = values.dtype.str, values.nbytes
 
-class _Draft:
-    """The arrays of a store while it is built: one file each, to which every batch of rows is appended.
-
-    Files in `rows/` have one entry per tokenised row, repeated rows included, and do not become part of the store. A note, written
-    after each batch, says how long each file is; a killed run goes on from there.
-    """
-
-    def __init__(self, folder: Path):
-        self._folder, self._note = folder, folder / "rows" / "progress.json"
-        self.input_rows = 0
-        """Number of input rows whose arrays are in the files."""
-        self.files: dict[str, tuple[str, int]] = {}
-        """Maps each file's name to its dtype and its size in bytes."""
-        self._note.parent.mkdir(parents=True, exist_ok=True)
-        if self._note.exists():
-            input_rows, files = json.loads(self._note.read_text())
-            # After a power cut, a file may be shorter than noted; the draft then starts anew.
-            if all((folder / name).stat().st_size >= size for name, (_, size) in files.items()):
-                self.input_rows, self.files = input_rows, files
-        for name in file_names(folder):
-            if name != "rows/progress.json":
-                _, size = self.files.get(name, ("", 0))
-                os.truncate(folder / name, size)
-
-    def append(self, arrays: Mapping[str, np.ndarray], input_rows: int) -> None:
-        """Appends the arrays of a batch of input rows."""
-        for name, values in arrays.items():
-            with open(self._folder / name, "ab") as file:
-                file.write(values.tobytes())  # not `tofile`, which ignores a disk that is full at its last bytes
-            self.files[name] = values.dtype.str, (self._folder / name).stat().st_size
-        self.input_rows += input_rows
-        write_atomic(self._note, json.dumps([self.input_rows, self.files]))
-
-    def write(self, name: str, values: np.ndarray) -> None:
-        """Writes a whole array."""
-        (self._folder / name).write_bytes(values.tobytes())
-        self.files[name] = values.dtype.str, values.nbytes
-
-    def read(self, name: str) -> np.ndarray:
-        """Reads a whole array."""
-        return np.fromfile(self._folder / name, self.files[name][0])
+    def _read(self, name: str) -> np.ndarray:
+        return np.fromfile(self.folder / name, self._files[name][0])
 
 
 def _digest(*parts: Any) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from jaxdistill.core.files import make_folder_atomic
-from jaxdistill.data.text import Watched, columns_of
+from jaxdistill.data.text import check_unchanged, columns_of, content_digest, read
 
 FORMAT = 2
 """Version of the training procedure, part of the digest; bump to invalidate cached tokenizers."""
@@ -59,14 +59,13 @@ def train_wordpiece(
       cache_folder: holds the tokenizers in `tokenizers`, each in a folder named by its digest and created atomically.
       columns: as in `read`; all of them are used for training.
     """
-    chosen = columns_of(columns)
-    text = Watched(specs, chosen, cache=str(cache_folder))
-    inputs = json.dumps([FORMAT, text.digest, chosen, entries], sort_keys=True)
+    chosen, text_digest = columns_of(columns), content_digest(specs)
+    inputs = json.dumps([FORMAT, text_digest, chosen, entries], sort_keys=True)
     folder = Path(cache_folder) / "tokenizers" / hashlib.sha256(inputs.encode()).hexdigest()[:32]
 
     def write(unfinished: Path) -> None:
-        tokenizer = _trained(lambda: chain.from_iterable(text.rows()), entries)
-        text.check()
+        tokenizer = _trained(lambda: chain.from_iterable(read(specs, chosen, cache=str(cache_folder))), entries)
+        check_unchanged(specs, text_digest)
         settings = SETTINGS
         if not isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer):
             # With long runs split, it must not name `BertTokenizer`, which splits as BERT does.
