@@ -31,15 +31,12 @@ MAX_THREADS = 8
 """Threads that plan a large batch; numpy releases the interpreter lock."""
 
 
-class _Stream(NamedTuple):
-    """The token store and views of the student or the teacher."""
+class Viewed:
+    """A tokenised text, and the views that the student or the teacher reads of it; `names` are theirs, see `views`."""
 
-    store: TokenStore
-    views: tuple[views.View, ...]
-
-    @classmethod
-    def of(cls, viewed: "Viewed") -> "_Stream":
-        return cls(viewed.store, tuple(views.parse_view(name, viewed.store.columns) for name in viewed.views))
+    def __init__(self, store: TokenStore, names: Sequence[str]):
+        self.store = store
+        self.views = [views.parse_view(name, store.columns) for name in names]
 
     @property
     def longest(self) -> int:
@@ -71,13 +68,6 @@ class _Plan(NamedTuple):
     """Maps the index of each view that changes the text, or is not read, to its sentences, in the order of the epoch."""
     terms: SourceTerms
     """What a batch of this source trains; the views that it does not need are not read."""
-
-
-class Viewed(NamedTuple):
-    """A tokenised text, and the names of the views that a model reads of it, see `views`."""
-
-    store: TokenStore
-    views: Sequence[str]
 
 
 class Batches:
@@ -120,20 +110,27 @@ class Batches:
     ):
         self.batch_size, self.groups, self.seed = batch_size, groups, seed
         self._local = np.arange(groups) if local is None else local
-        self._student = _Stream.of(student)
-        live = isinstance(teacher, Viewed)
-        self._teacher, self._targets = (_Stream.of(teacher), ()) if live else (None, tuple(teacher))
-        self.reserved, self.trained = _split(student.store, reserve_rows, batch_size)
+        self._student, self._streams, self._targets = student, [student], ()
+        if isinstance(teacher, Viewed):
+            self._streams.append(teacher)
+        else:
+            self._targets = tuple(teacher)
+        store = student.store
+        self.reserved = np.sort(np.random.RandomState(QUEUE_SEED).permutation(store.rows)[:reserve_rows])
+        # By key, not by row: a repeat of a reserved sentence must not be trained on either.
+        self.trained = np.flatnonzero(~np.isin(store.keys, store.keys[self.reserved]))
+        if len(self.trained) < batch_size:
+            without = f" without the {reserve_rows} reserved ones and their repeats" if reserve_rows else ""
+            raise InputError(
+                f"{len(self.trained)} of the text's {store.rows} sentences are left for training{without}, and one batch needs "
+                f"{batch_size}; add text, or reduce --config.data.batch_size."
+            )
         self._sources, self._keyed = sources, keyed
-        weights = weights or (student.store.source_rows if sources else ())
-        self._shares = _shares(student.store, self.trained, weights, batch_size if sources else 1)
+        weights = weights or (store.source_rows if sources else ())
+        self._shares = _shares(store, self.trained, weights, batch_size if sources else 1)
         self._draws = max(stream.store.max_length for stream in self._streams)
         self._epoch = lru_cache(maxsize=2)(self._epoch_rows)
         self._max_shapes, self._divided = max_shapes, divided
-
-    @property
-    def _streams(self) -> list[_Stream]:
-        return [stream for stream in (self._student, self._teacher) if stream is not None]
 
     @property
     def steps_per_epoch(self) -> int:
@@ -159,21 +156,18 @@ class Batches:
             packing.filled(_viewed(stream, plan, changed, local_examples), first, shape, pad_id=stream.store.pad_id)
             for stream, changed, (first, shape) in zip(self._streams, plan.changed, self._packed(plan), strict=True)
         ]
-        rows, targets, active = plan.rows[local_examples], None, None
+        rows, targets, active, keys = plan.rows[local_examples], None, None, None
         if self._targets:
             targets = np.stack([np.asarray(target[rows], np.float32) for target in self._targets], axis=1)
         if plan.terms.active:
             active = np.tile(np.array(plan.terms.active, np.float32), (len(rows), 1))
-        keys = self._keys(rows) if self._keyed else None
+        if self._keyed:  # [examples, views, 2]: hashes of the columns that the student's views read
+            store, columns = self._student.store, [view.column for view in self._student.views]
+            hashed = {column: [text_key(store.text(column, row)) for row in rows] for column in {*columns} - {TEXT}}
+            hashed[TEXT] = store.keys[rows].tolist()
+            by_view = np.array([hashed[column] for column in columns], np.uint64)
+            keys = np.ascontiguousarray(by_view.T)[..., None].view(np.uint32)
         return Batch(student, teacher[0] if teacher else None, targets, keys, active)
-
-    def _keys(self, rows: Integer[np.ndarray, " m"]) -> Integer[np.ndarray, "m v 2"]:
-        """Hashes of the columns that the student's views read."""
-        store, columns = self._student.store, [view.column for view in self._student.views]
-        hashed = {column: [text_key(store.text(column, row)) for row in rows] for column in {*columns} - {TEXT}}
-        hashed[TEXT] = store.keys[rows].tolist()
-        keys = np.array([hashed[column] for column in columns], np.uint64)
-        return np.ascontiguousarray(keys.T)[..., None].view(np.uint32)
 
     def _packed(self, plan: _Plan) -> list[tuple[Integer[np.ndarray, "local n"], packing.Shape]]:
         """For each stream, the first slot of each sentence of this process's groups, and the smallest shape that holds
@@ -198,19 +192,27 @@ class Batches:
         terms = SourceTerms((), (set(), set()))
         if self._sources:
             terms = self._sources[np.searchsorted(np.cumsum(self._student.store.source_rows), rows[0], side="right")]
-        # Lengths of views that change the text are only known after tokenising. A view that is not read has one padding token.
-        changed = [
-            {
-                index: packing.Ragged(np.full(len(rows), stream.store.pad_id), np.ones(len(rows), np.int64))
-                if index in unread
-                else views.viewed(view, stream.store, rows, partial(uniform, use))
-                for index, view, use in stream.each_use()
-                if view.changes_text or index in unread
-            }
-            for stream, unread in zip(self._streams, terms.unread, strict=False)
-        ]
-        streams = zip(self._streams, changed, strict=True)
-        lengths = [_most_tokens(stream, sentences, rows, uniform) for stream, sentences in streams]
+        changed, lengths = [], []
+        for stream, unread in zip(self._streams, terms.unread, strict=False):
+            sentences, most = dict[int, packing.Ragged](), np.empty((len(stream.views), len(rows)), np.int64)
+            for index, view, use in stream.each_use():
+                if index in unread:
+                    one_token = np.full(len(rows), stream.store.pad_id)
+                    sentences[index] = packing.Ragged(one_token, np.ones(len(rows), np.int64))
+                elif view.changes_text:  # its lengths are only known after tokenising
+                    sentences[index] = views.viewed(view, stream.store, rows, partial(uniform, use))
+                if index in sentences:
+                    most[index] = sentences[index].lengths
+                    continue
+                if view.is_random:
+                    uniform(use)  # cached here: it uses the same threads, which would wait for each other
+
+                def bound(block: slice, stream=stream, view=view, use=use, most=most[index]) -> None:
+                    most[block] = views.most_tokens(view, stream.store, rows[block], lambda: uniform(use)[block])
+
+                _in_blocks(bound, len(rows))
+            changed.append(sentences)
+            lengths.append(most)
         order = packing.balanced_order(lengths[0].sum(axis=0), self.groups)
         slots = [of_views[:, order].T.reshape(self.groups, -1) for of_views in lengths]
         return _Plan(rows, order, uniform, slots, changed, terms)
@@ -262,20 +264,6 @@ def padding_share(batch: Batch) -> float:
     return sum(int((owner < 0).sum()) for owner in owners) / sum(owner.size for owner in owners)
 
 
-def _split(store: TokenStore, reserve_rows: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Splits rows into reserved and training rows, both in the order of the text."""
-    # By key, not by row: a repeat of a reserved sentence must not be trained on either.
-    reserved = np.sort(np.random.RandomState(QUEUE_SEED).permutation(store.rows)[:reserve_rows])
-    rows = np.flatnonzero(~np.isin(store.keys, store.keys[reserved]))
-    if len(rows) < batch_size:
-        without = f" without the {reserve_rows} reserved ones and their repeats" if reserve_rows else ""
-        raise InputError(
-            f"{len(rows)} of the text's {store.rows} sentences are left for training{without}, and one batch needs {batch_size}; add "
-            "text, or reduce --config.data.batch_size."
-        )
-    return reserved, rows
-
-
 def _shares(
     store: TokenStore, rows: np.ndarray, weights: Sequence[float], batch_size: int = 1
 ) -> list[tuple[np.ndarray, int]]:
@@ -300,27 +288,8 @@ def _shares(
     return list(zip(parts, counts.tolist(), strict=True))
 
 
-def _most_tokens(
-    stream: _Stream, changed: Mapping[int, packing.Ragged], rows: np.ndarray, uniform
-) -> Integer[np.ndarray, "v b"]:
-    """Upper bounds of the lengths of all rows in each view."""
-    most = np.empty((len(stream.views), len(rows)), np.int64)
-    for index, view, use in stream.each_use():
-        if index in changed:
-            most[index] = changed[index].lengths
-            continue
-        if view.is_random:
-            uniform(use)  # cached here: it uses the same threads, which would wait for each other
-
-        def bound(block: slice, index=index, view=view, use=use) -> None:
-            most[index, block] = views.most_tokens(view, stream.store, rows[block], lambda: uniform(use)[block])
-
-        _in_blocks(bound, len(rows))
-    return most
-
-
 def _viewed(
-    stream: _Stream, plan: _Plan, changed: Mapping[int, packing.Ragged], local_examples: Integer[np.ndarray, " m"]
+    stream: Viewed, plan: _Plan, changed: Mapping[int, packing.Ragged], local_examples: Integer[np.ndarray, " m"]
 ) -> packing.Ragged:
     """Tokens of `local_examples`, each example's views adjacent; `changed` is the stream's entry of `plan.changed`."""
     parts = [

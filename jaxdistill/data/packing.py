@@ -208,7 +208,6 @@ def pad(
     Sentences must not be longer than `length`. For pairs, `firsts` is as in `Ragged`.
     """
     missing = count - len(sequences)
-    assert missing >= 0, f"{len(sequences)} sentences for {count} rows"
     firsts = None if firsts is None else np.concatenate([firsts, np.zeros(missing, np.int64)])
     sentences = ragged([*sequences, *[np.zeros(0, np.int32)] * missing], firsts)
     assert sentences.lengths.max() <= length, f"a sentence of {sentences.lengths.max()} tokens for {length} slots"

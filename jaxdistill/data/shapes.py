@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Integer
 
 from jaxdistill.data.packing import NEVER, Shape, Shapes, rows_needed
 
@@ -58,7 +58,10 @@ def choose_shapes(
     largest = tuple(_cheapest(stream.with_margin(), stream.full_length) for stream in streams)
     chosen = [largest][: most - 1]  # empty if `most` is 1
     candidates = set(_candidates(streams))
-    costs = {shapes: _costs(shapes, streams) for shapes in (*candidates, largest)}
+    costs = {}  # of each batch; infinite for batches that do not fit
+    for shapes in (*candidates, largest):
+        held = [stream.held(shape) for shape, stream in zip(shapes, streams, strict=True)]
+        costs[shapes] = np.where(np.all(held, axis=0), _cost(shapes), np.inf)
     # Cost of each batch in its cheapest chosen set; the largest counts as holding all.
     lowest = np.nan_to_num(costs[largest], posinf=_cost(largest))
     while len(chosen) < most - 1 and candidates:
@@ -76,10 +79,10 @@ class _Needs(NamedTuple):
 
     forms: Sequence[tuple[int, int]]
     """(length, number of parts) of a row, lengths ascending."""
-    rows: Integer[np.ndarray, "batches forms"]
-    """Rows that each batch needs in each form; `NEVER` if a sentence is longer than a row."""
+    whole: Integer[np.ndarray, "batches forms"]
+    """Whole rows that each batch needs in each form; `NEVER` if a sentence is longer than a row."""
     divided: Integer[np.ndarray, "batches forms"]
-    """How many of these rows are divided."""
+    """Divided rows that it needs besides."""
     reach: Integer[np.ndarray, " batches"]
     """Length of each batch's longest sentence."""
     tokens: Integer[np.ndarray, " batches"]
@@ -91,16 +94,18 @@ class _Needs(NamedTuple):
     def of(cls, batches: Sequence[Integer[np.ndarray, "g _"]], longest: int, divided: bool) -> "_Needs":
         """Simulates packing; `longest` is the stream's maximum sentence length, `divided` whether rows may be divided."""
         full_length = -(-longest // LENGTH_STEP) * LENGTH_STEP
-        forms = _forms(full_length, PARTS if divided else ())
+        lengths = np.linspace(full_length / ROW_LENGTHS, full_length, ROW_LENGTHS)
+        lengths = np.append(lengths, np.linspace(full_length, 2 * full_length, ROW_LENGTHS))
+        tried = {(int(length), 1) for length in np.ceil(lengths / LENGTH_STEP) * LENGTH_STEP}
+        for parts in PARTS if divided else ():
+            step = LENGTH_STEP * parts  # a part's length is a multiple of `LENGTH_STEP` too
+            tried.add((-(-full_length // step) * step, parts))
+        forms = sorted(tried)
         # [batches, forms, 2]: all rows, and the divided ones among them.
         needs = np.array([[rows_needed(batch, *form) for form in forms] for batch in batches])
         reach = np.array([batch.max() for batch in batches])
         tokens = np.array([batch.sum(axis=1).max() for batch in batches])
-        return cls(forms, needs[..., 0], needs[..., 1], reach, tokens, full_length)
-
-    @property
-    def whole(self) -> Integer[np.ndarray, "batches forms"]:
-        return self.rows - self.divided
+        return cls(forms, needs[..., 0] - needs[..., 1], needs[..., 1], reach, tokens, full_length)
 
     def with_margin(self) -> list[Shape]:
         """Each form's shape with a margin for unseen batches: without it, one batch in a few hundred needs the largest shape."""
@@ -109,12 +114,9 @@ class _Needs(NamedTuple):
         for index, (length, parts) in enumerate(self.forms):
             whole, divided = self.whole[:, index].max(), self.divided[:, index].max()
             least = int(np.ceil(tokens / length))
-            if parts == 1:
-                larger.append(Shape(int(max(whole, least)), length))
-            else:
-                whole += 1  # for one more long sentence
-                divided = max(divided, least - whole)
-                larger.append(Shape(int(whole + divided), length, int(divided), parts))
+            whole = max(whole, least) if parts == 1 else whole + 1  # for one more long sentence
+            divided = max(divided, least - whole)
+            larger.append(Shape(int(whole + divided), length, int(divided), parts))
         return larger
 
     def at_level(self, level: float, among: Bool[np.ndarray, " batches"]) -> list[Shape]:
@@ -123,10 +125,8 @@ class _Needs(NamedTuple):
             np.quantile(counts[among], level, axis=0, method="higher").astype(int)
             for counts in (self.whole, self.divided)
         )
-        return [
-            Shape(int(whole[index] + divided[index]), length, int(divided[index]), parts)
-            for index, (length, parts) in enumerate(self.forms)
-        ]
+        forms = zip(whole.tolist(), divided.tolist(), self.forms, strict=True)
+        return [Shape(rows + cut, length, cut, parts) for rows, cut, (length, parts) in forms]
 
     def held(self, shape: Shape) -> Bool[np.ndarray, " batches"]:
         """Which batches a shape holds."""
@@ -140,14 +140,6 @@ def _cheapest(shapes: Sequence[Shape], least: int) -> Shape:
     return min(
         (shape for shape in shapes if shape.length >= least and shape.rows < NEVER), key=lambda shape: shape.cost
     )
-
-
-def _forms(full: int, part_counts: Sequence[int]) -> list[tuple[int, int]]:
-    """Candidate (length, parts) of a row: whole rows up to twice `full` long, and a divided one for each part count."""
-    tried = np.array([*np.linspace(full / ROW_LENGTHS, full, ROW_LENGTHS), *np.linspace(full, 2 * full, ROW_LENGTHS)])
-    whole = {(int(length), 1) for length in np.ceil(tried / LENGTH_STEP) * LENGTH_STEP}
-    steps = {parts: LENGTH_STEP * parts for parts in part_counts}  # a part's length is a multiple of `LENGTH_STEP` too
-    return sorted(whole | {(-(-full // step) * step, parts) for parts, step in steps.items()})
 
 
 def _candidates(streams: Sequence[_Needs]) -> Iterator[Shapes]:
@@ -166,9 +158,3 @@ def _candidates(streams: Sequence[_Needs]) -> Iterator[Shapes]:
 
 def _cost(shapes: Shapes) -> float:
     return sum(shape.cost for shape in shapes)
-
-
-def _costs(shapes: Shapes, streams: Sequence[_Needs]) -> Float[np.ndarray, " batches"]:
-    """The cost of each batch in these shapes; infinite for batches that do not fit."""
-    held = [stream.held(shape) for shape, stream in zip(shapes, streams, strict=True)]
-    return np.where(np.all(held, axis=0), _cost(shapes), np.inf)

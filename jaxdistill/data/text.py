@@ -42,7 +42,6 @@ QUOTED = {"raw:": False, "quoted:": True}
 BUILDERS = {".txt": "text", ".tsv": "csv", ".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 """Maps suffixes to the builders of `datasets`."""
 PACKED = (".gz", ".bz2", ".xz", ".zst")
-"""Suffixes of compressed files."""
 MAX_CELL = 2**31 - 1
 """Maximum characters of a quoted cell; Python's default, 131,072, is less than a long document has."""
 EMPTY = re.compile(
@@ -62,10 +61,8 @@ POINTERS = (b"version https://git-lfs.github.com/spec/", b"/annex/objects/")
 TEXTS = "texts"
 """Folder of the cache with the tables of `cached_table`."""
 BATCH_ROWS = 4096
-"""Rows read or written at a time."""
 
 Row = tuple[str, ...]
-"""The texts of one row, in the order of the requested columns."""
 Roles = tuple[Mapping[str, str], ...]
 """For each source, a mapping of its columns to their roles; an empty string for no role."""
 Text = str | Path | Iterable[Any]
@@ -182,10 +179,8 @@ def prefix(spec: str) -> str:
 
 def suffix(path: Path) -> str:
     """The suffix of the file's format, such as `.tsv` for `x.tsv.gz`; empty for a format that is not text."""
-    name = path.name.lower()
-    for packed in PACKED:
-        name = name.removesuffix(packed)
-    return next(filter(name.endswith, BUILDERS), "")
+    suffixes = [suffix for suffix in map(str.lower, path.suffixes) if suffix not in PACKED]
+    return suffixes[-1] if suffixes and suffixes[-1] in BUILDERS else ""
 
 
 def is_plain(spec: str) -> bool:
@@ -222,7 +217,7 @@ def _digest_of_state(path: Path, *state: int) -> str:
 
 
 def check_unchanged(specs: Sequence[str], digest: str) -> None:
-    """Raises `InputError` if a file was modified since the specs had this `content_digest`, which names what is made of them."""
+    """Raises `InputError` if a file was modified since the specs had this `content_digest`, under which results are cached."""
     if content_digest(specs) != digest:
         raise InputError(
             f"{', '.join(specs)} changed while it was read, so the results are discarded; run the same command again once it "
@@ -238,19 +233,17 @@ def read(
     headerless: bool = False,
     cache: str = "",
 ) -> Iterator[Row]:
-    """Yields the rows of all specs in a fixed order, empty sentences included.
+    """Yields the rows of all specs in a fixed order, empty sentences included; the files of a glob are sorted by path.
 
     Args:
-      specs: sources, see above; the files of a glob are sorted by path.
-      columns: names, or a mapping from our names to the file's columns, such as
-        `{"text": "sentence", "translation": "de"}`. Without a mapping, the only column of a table serves as `text`.
-        `"sentence1|premise"` reads the first of these columns that a file has, `"subject+body"` both, joined with a space.
+      columns: names, or a mapping from our names to the file's columns, such as `{"text": "en", "translation": "de"}`. Without a
+        mapping, the only column of a table serves as `text`. `"sentence1|premise"` reads the first of these columns that a file
+        has, `"subject+body"` both, joined with a space.
       numbers: also read columns of numbers, as text.
       headerless: a `.csv` or `.tsv` file may lack a header, if it has just these columns in this order.
       cache: as `data.cache_folder`.
 
-    Raises:
-      InputError: a spec or a file is unusable; names the file.
+    Raises `InputError`, which names the file, if a spec or a file is unusable.
     """
     for spec in specs:
         for table in tables(spec, columns, numbers=numbers, headerless=headerless, cache=cache):
@@ -471,20 +464,18 @@ def quiet_datasets() -> Iterator[None]:
 def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
     """A Parquet file in the cache with the rows of all tables, which need not fit in memory; `InputError` if empty.
 
-    Args:
-      tables: have the same columns; not read if the file exists.
-      key: everything that determines the content, as JSON values.
+    `key` is everything that determines the content, as JSON values. If the file exists, no table is read.
     """
     from pyarrow import parquet
 
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     path = paths.cache_folder() / TEXTS / f"{name}.parquet"
-    writer = None
     if path.exists():
         return path
     with writing(path, paths.other_cache(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
         with drafted(path) as draft:
+            writer = None
             for table in filter(len, tables):
                 writer = writer or parquet.ParquetWriter(draft, table.schema)
                 writer.write_table(table.cast(writer.schema))
@@ -536,21 +527,17 @@ def sources_of(
 
     Args:
       columns: maps views to columns; for tuples, in their order. Empty: the text has only sentences.
-      argument: the argument's name, for errors.
+      argument: the argument's name, for the `InputError` if there is no row, or no table can be made of it.
       numbers: further columns, which may hold numbers.
-
-    Raises:
-      InputError: there is no row, or it cannot be a table; names the argument. `read` checks columns.
     """
     if isinstance(text, str):
         return split_specs(text)
-    if isinstance(text, Path):
-        return [str(text)]
-    if isinstance(text, Sequence) and text and all(isinstance(item, Path) for item in text):
-        return list(map(str, text))
-    if isinstance(text, Sequence) and text and isinstance(text[0], str) and os.path.isfile(text[0]):
+    items = [text] if isinstance(text, Path) else text
+    if isinstance(items, Sequence) and items and all(isinstance(item, Path) for item in items):
+        return list(map(str, items))
+    if isinstance(items, Sequence) and items and isinstance(items[0], str) and os.path.isfile(items[0]):
         raise InputError(
-            f"{argument} is a list of file names, which would be read as sentences; give [pathlib.Path({text[0]!r}), ...]."
+            f"{argument} is a list of file names, which would be read as sentences; give [pathlib.Path({items[0]!r}), ...]."
         )
     named = dict(columns) or {TEXT: TEXT}
     with errors_of(argument), foreign_errors("cannot read the text"):
@@ -561,11 +548,11 @@ def sources_of(
 
 
 def _arrow_table(text: Any, names: Sequence[str]) -> "pyarrow.Table":
-    """Converts text in memory to an Arrow table; `names` are the columns of tuples. Recognises tables of polars and
-    `datasets` by their methods, so that neither package need be imported."""
+    """Converts text in memory to an Arrow table; `names` are the columns of tuples."""
     import pandas
     import pyarrow
 
+    # Tables are recognised by their methods, so that their packages need not be imported.
     if hasattr(text, "collect"):  # a LazyFrame of polars
         text = text.collect()
     if hasattr(text, "iter"):  # of `datasets`
@@ -586,11 +573,8 @@ def _arrow_table(text: Any, names: Sequence[str]) -> "pyarrow.Table":
 def parse_roles(text: str, *, columns: Sequence[str], sources: int) -> Roles:
     """Parses `data.roles`: which sentences are queries and which documents, for models with a prompt for each.
 
-    Args:
-      text: a role for the whole text, roles for all sources in their order (`query,document`), or roles for columns
-        (`text=query,second=document`); empty: no role.
-      columns: names of the text's columns.
-      sources: number of sources.
+    `text` is a role for the whole text, roles for all sources in their order (`query,document`), or roles for some of `columns`
+    (`text=query,second=document`); empty: no role.
     """
     entries = [entry.rpartition("=") for entry in (text.strip() or NO_ROLE).split(",")]
     roles = ["" if role.strip() == NO_ROLE else role.strip() for _, _, role in entries]
@@ -616,14 +600,9 @@ def used_roles(roles: Roles) -> tuple[str, ...]:
 
 
 def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, separate: bool) -> list[Portion]:
-    """The portions of a text, in its order: its sources, or each column of each source.
+    """The portions of a text, in its order: its sources, or if `separate`, each column of each source.
 
-    Args:
-      columns: maps our column names to the file's.
-      separate: make each column of a source its own portion; a source may lack any column but `text`.
-
-    Raises:
-      InputError: no source has one of the columns.
+    A source may then lack any column but `text`; raises `InputError` for a column that none has.
     """
     if not separate:
         return [Portion(source, columns, [roles[source][name] for name in columns]) for source in range(len(specs))]
@@ -633,12 +612,11 @@ def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, 
             try:
                 if name != TEXT:
                     next(tables(spec, {name: file_name}), None)  # raises if the source lacks the column
+                chosen.append(Portion(source, {name: file_name}, [roles[source][name]]))
             except MissingColumn:
                 is_last_source = source == len(specs) - 1
                 if is_last_source and not any(name in portion.columns for portion in chosen):
                     raise
-                continue
-            chosen.append(Portion(source, {name: file_name}, [roles[source][name]]))
     return chosen
 
 

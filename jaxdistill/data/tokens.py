@@ -34,22 +34,9 @@ from jaxdistill.core import MASK_TOKENS, InputError, errors_of, unknown_id
 from jaxdistill.core.files import file_names, foreign_errors, write_atomic, writing
 from jaxdistill.core.paths import other_cache
 from jaxdistill.core.runtime import progress_bar
+from jaxdistill.data import text
 from jaxdistill.data.chunks import Chunking, bare, tokens_around
-from jaxdistill.data.text import (
-    TEXT,
-    Portion,
-    Roles,
-    check_unchanged,
-    columns_of,
-    content_digest,
-    excluded_keys,
-    identifying,
-    portions,
-    row_key,
-    source_files,
-    tables,
-    text_key,
-)
+from jaxdistill.data.text import TEXT, Portion, Roles, columns_of, content_digest, identifying, row_key, text_key
 from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, sums, tokenised_words
 
 FORMAT = 3
@@ -89,6 +76,10 @@ class PairTemplate(NamedTuple):
     """Number of tokens of `between` that have the first sentence's type."""
     has_types: bool
     """Whether the second sentence has its own token type."""
+
+    @property
+    def special_tokens(self) -> int:
+        return len(self.begin) + len(self.between) + len(self.end)
 
 
 class TokenStore:
@@ -301,22 +292,21 @@ def build_store(
         parts.append("whole rows")
     content = _digest(*parts)
     # The same files in other sources are the same text, but a store has the rows of each source.
-    files_of_sources = [[len(source_files(spec)) for spec in specs]] if len(specs) > 1 else []
+    files_of_sources = [[len(text.source_files(spec)) for spec in specs]] if len(specs) > 1 else []
     folder = (
         Path(cache) / "tokens" / _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length, *files_of_sources)
     )
 
     def build(unfinished: Path) -> None:
-        chosen = portions(specs, columns, roles, separate=chunking is not None)
+        chosen = text.portions(specs, columns, roles, separate=chunking is not None)
         names = [TEXT] if chunking else list(columns)
-        excluded = excluded_keys(exclude, identity, cache)
+        excluded = text.excluded_keys(exclude, identity, cache)
         builder = _Builder(unfinished, specs, chosen, names, tokenizer, max_length, prompts, chunking, excluded, cache)
         portion_rows = builder.tokenise(shown=progress and "tokenising")
         try:
-            for text, digest in zip(
-                (specs, exclude), digests, strict=False
-            ):  # otherwise the digest could name other text
-                check_unchanged(text, digest)
+            # Otherwise the digest could name other text.
+            for sources, digest in zip((specs, exclude), digests, strict=False):
+                text.check_unchanged(sources, digest)
         except InputError:
             shutil.rmtree(unfinished)
             raise
@@ -377,14 +367,17 @@ class _Builder:
         """Appends the rows that the files lack; returns the number of input rows of each portion."""
         # Twice, one table at a time: an open table keeps its file open, and a text may have thousands.
         portion_rows = [
-            sum(len(table.dataset) for table in tables(self.specs[portion.source], portion.columns, cache=self.cache))
+            sum(
+                len(table.dataset)
+                for table in text.tables(self.specs[portion.source], portion.columns, cache=self.cache)
+            )
             for portion in self.portions
         ]
         first_row = 0  # of the table, among all input rows
         with progress_bar(sum(portion_rows), "rows", shown=shown) as bar:
             bar.update(self._input_rows)
             for portion in self.portions:
-                for table in tables(self.specs[portion.source], portion.columns, cache=self.cache):
+                for table in text.tables(self.specs[portion.source], portion.columns, cache=self.cache):
                     for cells in table.cells(max(self._input_rows - first_row, 0), BATCH_ROWS):
                         for name, values in self._arrays(cells, portion.roles).items():
                             with open(self.folder / name, "ab") as file:
@@ -430,7 +423,8 @@ class _Builder:
         unknown = unknown_id(self.tokenizer)
         for index, role in enumerate(roles):
             texts = [row[index] for _, row in rows]
-            tokens = tokenised_words(self.tokenizer, texts, self.prompts[role], self.max_length, unknown=unknown)
+            prompts = [self.prompts[role]] * len(texts)
+            tokens = tokenised_words(self.tokenizer, texts, prompts, self.max_length, unknown=unknown)
             encoded = [text.encode() for text in texts]
             counts = dict(zip(Unknown._fields, tokens.counts.T, strict=True)) | {
                 "lengths": tokens.lengths,

@@ -57,7 +57,6 @@ class View:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the view reads."""
         return (self.column, self.second) if self.second else (self.column,)
 
     def longest(self, store: TokenStore) -> int:
@@ -105,7 +104,13 @@ def viewed(
     if view.second:
         return _joined(store, view.column, view.second, rows)
     if view.changes_text:
-        return _rewritten(view, store, rows, uniform()[:, 0])
+        rewrite = plugins.views.get(view.augmentation)
+        rewrite = rewrite or partial(span_masked, mask=store.mask_token, characters=view.characters)
+        draws = zip(rows, uniform()[:, 0].tolist(), strict=True)
+        texts = [rewrite(store.text(view.column, row), draw) for row, draw in draws]
+        # Truncated to the text's longest sentence: a mask inside a word adds tokens.
+        tokens = store.tokenised(view.column, rows, texts, max_length=store.longest(view.column))
+        return Ragged(tokens.ids, tokens.lengths)
     tokens = store.gather(view.column, rows)
     if not view.is_random:
         return Ragged(tokens.ids, tokens.lengths)
@@ -127,20 +132,12 @@ def most_tokens(
     assert not view.changes_text
     counts = store.counts_of(view.column, rows)
     if view.second:
-        room = _room(store)
         both = counts.tokens + store.counts_of(view.second, rows).tokens
-        special_tokens = store.max_length - room
-        return np.minimum(both, room) + special_tokens
+        return np.minimum(both + store.pair_template.special_tokens, store.max_length)
     if not view.is_random:
         return counts.lengths
     kept = kept_words(view, counts.words, uniform())
     return counts.lengths - (counts.words - kept.sum(axis=1))
-
-
-def _room(store: TokenStore) -> int:
-    """Maximum tokens of a pair, special tokens excluded."""
-    template = store.pair_template
-    return store.max_length - sum(len(part) for part in (template.begin, template.between, template.end))
 
 
 def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Ragged:
@@ -148,8 +145,8 @@ def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Rag
 
     NOTE: if tokenisation already truncated both sentences, the odd token may go to the other sentence.
     """
-    template, room = store.pair_template, _room(store)
-    sentences = []
+    template, sentences = store.pair_template, []
+    room = store.max_length - template.special_tokens
     for column in (first, second):  # without special tokens and prompt
         tokens = store.gather(column, rows)
         inside = tokens.words >= 0
@@ -170,20 +167,6 @@ def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Rag
         first_type = len(template.begin) + left_length + template.between_first
         firsts.append(first_type if template.has_types else len(sequences[-1]))
     return ragged(sequences, np.array(firsts, np.int64))
-
-
-def _rewritten(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray) -> Ragged:
-    """Masks a span of each sentence, or applies a user's own view to it, and tokenises the result.
-
-    NOTE: this can add tokens, as a mask inside a word does, so it is truncated to the length of the text's longest sentence.
-    """
-    if view.augmentation in plugins.views:
-        rewrite = plugins.views[view.augmentation]
-    else:
-        rewrite = partial(span_masked, mask=store.mask_token, characters=view.characters)
-    texts = [rewrite(store.text(view.column, row), float(draw)) for row, draw in zip(rows, uniform, strict=True)]
-    tokens = store.tokenised(view.column, rows, texts, max_length=store.longest(view.column))
-    return Ragged(tokens.ids, tokens.lengths)
 
 
 def span_masked(text: str, uniform: float, *, mask: str, characters: int) -> str:

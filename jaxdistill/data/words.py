@@ -37,11 +37,6 @@ class Unknown(NamedTuple):
         """Shares of unknown tokens and of unknown characters."""
         return self.unknown_tokens / max(self.tokens, 1), self.unknown_characters / max(self.characters, 1)
 
-    @property
-    def share(self) -> float:
-        """The larger of the two shares."""
-        return max(self.shares)
-
     def __str__(self) -> str:
         return "{:.2%} of tokens, {:.2%} of characters".format(*self.shares)
 
@@ -65,20 +60,18 @@ class Tokenised(NamedTuple):
 def tokenised_words(
     tokenizer: Tokenizer,
     texts: Sequence[str],
-    prompts: str | Sequence[str],
+    prompts: Sequence[str],
     max_length: int,
     *,
     unknown: int | None = None,
 ) -> Tokenised:
-    """Tokenises non-empty sentences with their prompts prepended, and marks their words by the characters that tokens cover.
+    """Tokenises non-empty sentences, each with its prompt prepended, and marks their words by the characters that tokens cover.
     Raises `InputError` for a sentence without tokens.
 
     Args:
-      prompts: one prompt for all sentences, or one for each.
       max_length: the number of tokens at which the tokenizer truncates.
       unknown: id of the unknown token, to count it; None: unknown tokens are not counted.
     """
-    prompts = [prompts] * len(texts) if isinstance(prompts, str) else prompts
     sentences = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
     with foreign_errors("the tokenizer cannot read the text"):
         batch = tokenizer.encode_batch(sentences)
