@@ -5,13 +5,13 @@ all groups this way, then reads and packs only its own, so the batch is the same
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Integer
 
 from jaxdistill.core import Batch, InputError
 from jaxdistill.data import packing, views
@@ -38,19 +38,10 @@ class Viewed:
         self.store = store
         self.views = [views.parse_view(name, store.columns) for name in names]
 
-    @property
-    def longest(self) -> int:
-        return max(view.longest(self.store) for view in self.views)
-
     def most_words(self, rows: Integer[np.ndarray, " b"]) -> int:
         """The most words that a sentence has in a column of a random view; at least 1."""
         columns = {view.column for view in self.views if view.is_random}
         return max((int(self.store.counts_of(column, rows).words.max(initial=1)) for column in columns), default=1)
-
-    def each_use(self) -> Iterator[tuple[int, "views.View", int]]:
-        """Yields (index, view, number of earlier uses of the same view)."""
-        for index, view in enumerate(self.views):
-            yield index, view, self.views[:index].count(view)
 
 
 class _Plan(NamedTuple):
@@ -60,12 +51,10 @@ class _Plan(NamedTuple):
     """Store rows in the order of the epoch."""
     order: Integer[np.ndarray, " b"]
     """Examples of the batch in group order, as indices of `rows`."""
-    uniform: Callable[[int], Float[np.ndarray, "b draws"]]
-    """Draws the random numbers of the n-th use of an augmentation, one per word."""
     slots: list[Integer[np.ndarray, "g n"]]
     """Slots to reserve for each sentence, at least its length; group-major, an example's views adjacent."""
-    changed: list[dict[int, packing.Ragged]]
-    """Maps the index of each view that changes the text, or is not read, to its sentences, in the order of the epoch."""
+    readers: list[list[Callable[[Integer[np.ndarray, " m"]], packing.Ragged]]]
+    """For each view, a function from examples, as indices of `rows`, to their tokens."""
     terms: SourceTerms
     """What a batch of this source trains; the views that it does not need are not read."""
 
@@ -140,7 +129,7 @@ class Batches:
     def shapes(self) -> tuple[packing.Shapes, ...]:
         """Possible shapes of a batch, smallest first: each has one shape per stream."""
         batches = [self._plan(step).slots for step in range(SIMULATED_STEPS)]
-        longest = [stream.longest for stream in self._streams]
+        longest = [max(view.longest(stream.store) for view in stream.views) for stream in self._streams]
         return choose_shapes(batches, longest, most=self._max_shapes, divided=self._divided)
 
     @property
@@ -151,12 +140,23 @@ class Batches:
     def batch_at(self, step: int) -> Batch:
         """This process's groups of a step's batch; steps count from 0."""
         plan = self._plan(step)
-        local_examples = plan.order.reshape(self.groups, -1)[self._local].ravel()
-        student, *teacher = [
-            packing.filled(_viewed(stream, plan, changed, local_examples), first, shape, pad_id=stream.store.pad_id)
-            for stream, changed, (first, shape) in zip(self._streams, plan.changed, self._packed(plan), strict=True)
-        ]
-        rows, targets, active, keys = plan.rows[local_examples], None, None, None
+        examples = plan.order.reshape(self.groups, -1)[self._local].ravel()
+        streams = []
+        for stream, readers, (first, shape) in zip(self._streams, plan.readers, self._packed(plan), strict=True):
+            parts = [read(examples) for read in readers]
+            ids, lengths = (
+                np.concatenate([part.ids for part in parts]),
+                np.concatenate([part.lengths for part in parts]),
+            )
+            firsts = None
+            if any(view.second for view in stream.views):
+                # The sentences of single views count as first ones.
+                firsts = np.concatenate([part.lengths if part.firsts is None else part.firsts for part in parts])
+            # An example's views adjacent.
+            by_example = np.arange(len(lengths)).reshape(len(parts), -1).T.ravel()
+            sentences = packing.Ragged(ids, lengths, firsts).taken(by_example)
+            streams.append(packing.filled(sentences, first, shape, pad_id=stream.store.pad_id))
+        rows, targets, active, keys = plan.rows[examples], None, None, None
         if self._targets:
             targets = np.stack([np.asarray(target[rows], np.float32) for target in self._targets], axis=1)
         if plan.terms.active:
@@ -167,7 +167,7 @@ class Batches:
             hashed[TEXT] = store.keys[rows].tolist()
             by_view = np.array([hashed[column] for column in columns], np.uint64)
             keys = np.ascontiguousarray(by_view.T)[..., None].view(np.uint32)
-        return Batch(student, teacher[0] if teacher else None, targets, keys, active)
+        return Batch(streams[0], streams[1] if len(streams) > 1 else None, targets, keys, active)
 
     def _packed(self, plan: _Plan) -> list[tuple[Integer[np.ndarray, "local n"], packing.Shape]]:
         """For each stream, the first slot of each sentence of this process's groups, and the smallest shape that holds
@@ -192,30 +192,32 @@ class Batches:
         terms = SourceTerms((), (set(), set()))
         if self._sources:
             terms = self._sources[np.searchsorted(np.cumsum(self._student.store.source_rows), rows[0], side="right")]
-        changed, lengths = [], []
+        readers, lengths = [], []
         for stream, unread in zip(self._streams, terms.unread, strict=False):
-            sentences, most = dict[int, packing.Ragged](), np.empty((len(stream.views), len(rows)), np.int64)
-            for index, view, use in stream.each_use():
-                if index in unread:
-                    one_token = np.full(len(rows), stream.store.pad_id)
-                    sentences[index] = packing.Ragged(one_token, np.ones(len(rows), np.int64))
+            read, most = list[Callable](), np.empty((len(stream.views), len(rows)), np.int64)
+            for index, view in enumerate(stream.views):
+                draws, sentences = partial(uniform, stream.views[:index].count(view)), None
+                if index in unread:  # a single padding token
+                    sentences = packing.Ragged(np.full(len(rows), stream.store.pad_id), np.ones(len(rows), np.int64))
                 elif view.changes_text:  # its lengths are only known after tokenising
-                    sentences[index] = views.viewed(view, stream.store, rows, partial(uniform, use))
-                if index in sentences:
-                    most[index] = sentences[index].lengths
+                    sentences = views.viewed(view, stream.store, rows, draws)
+                if sentences:
+                    read.append(sentences.taken)
+                    most[index] = sentences.lengths
                     continue
                 if view.is_random:
-                    uniform(use)  # cached here: it uses the same threads, which would wait for each other
+                    draws()  # cached here: it uses the same threads, which would wait for each other
 
-                def bound(block: slice, stream=stream, view=view, use=use, most=most[index]) -> None:
-                    most[block] = views.most_tokens(view, stream.store, rows[block], lambda: uniform(use)[block])
+                def bound(block: slice, stream=stream, view=view, draws=draws, most=most[index]) -> None:
+                    most[block] = views.most_tokens(view, stream.store, rows[block], lambda: draws()[block])
 
                 _in_blocks(bound, len(rows))
-            changed.append(sentences)
+                read.append(partial(_viewed, view, stream.store, rows, draws))
+            readers.append(read)
             lengths.append(most)
         order = packing.balanced_order(lengths[0].sum(axis=0), self.groups)
         slots = [of_views[:, order].T.reshape(self.groups, -1) for of_views in lengths]
-        return _Plan(rows, order, uniform, slots, changed, terms)
+        return _Plan(rows, order, slots, readers, terms)
 
     def _uniform(self, step: int, width: int):
         """Returns a function of n that draws `[b, width]` for the n-th use of an augmentation, from (seed, step, n).
@@ -289,24 +291,10 @@ def _shares(
 
 
 def _viewed(
-    stream: Viewed, plan: _Plan, changed: Mapping[int, packing.Ragged], local_examples: Integer[np.ndarray, " m"]
+    view: views.View, store: TokenStore, rows: np.ndarray, draws: Callable, examples: np.ndarray
 ) -> packing.Ragged:
-    """Tokens of `local_examples`, each example's views adjacent; `changed` is the stream's entry of `plan.changed`."""
-    parts = [
-        changed[index].taken(local_examples)
-        if index in changed
-        else views.viewed(
-            view, stream.store, plan.rows[local_examples], lambda use=use: plan.uniform(use)[local_examples]
-        )
-        for index, view, use in stream.each_use()
-    ]
-    ids, lengths = np.concatenate([part.ids for part in parts]), np.concatenate([part.lengths for part in parts])
-    firsts = None
-    if any(view.second for view in stream.views):
-        # The sentences of single views count as first ones.
-        firsts = np.concatenate([part.lengths if part.firsts is None else part.firsts for part in parts])
-    by_example = np.arange(len(parts) * len(local_examples)).reshape(len(parts), -1).T.ravel()
-    return packing.Ragged(ids, lengths, firsts).taken(by_example)
+    """Tokens of the `examples` among `rows`, under a view with these draws of all rows."""
+    return views.viewed(view, store, rows[examples], lambda: draws()[examples])
 
 
 def _in_blocks(work: Callable[[slice], None], rows: int) -> None:

@@ -77,14 +77,11 @@ class Ragged(NamedTuple):
 
 
 def first_fit(lengths: Integer[np.ndarray, " n"], bins: Iterable[int]) -> tuple[Integer[np.ndarray, " n"], int] | None:
-    """First-fit decreasing: places sentences, longest first, into the first bin with room, else into the next bin.
+    """First-fit decreasing: places sentences, longest first, into the first bin with room, else into the next of the `bins`, whose
+    sizes descend.
 
-    Args:
-      bins: the slots of each bin, in descending order.
-
-    Returns:
-      The slot of each sentence's first token, with all bins side by side, and the number of bins used; None if the bins do not
-      suffice.
+    Returns the slot of each sentence's first token, with all bins side by side, and the number of bins used; None if they do not
+    suffice.
     """
     first = [0] * len(lengths)
     rooms, ends, sizes = list[int](), list[int](), lengths.tolist()
@@ -175,13 +172,8 @@ def ragged(sequences: Sequence[Integer[np.ndarray, "_"]], firsts: Integer[np.nda
 def first_slots(
     lengths: Integer[np.ndarray, "g n"], shape: Shape, local: Integer[np.ndarray, " local"] | None = None
 ) -> Integer[np.ndarray, "local n"] | None:
-    """Packs the sentences of each group; returns each sentence's first slot, or None if a group does not fit.
-
-    Args:
-      lengths: slots that each sentence takes.
-      shape: shape of a group.
-      local: the groups to return; None: all.
-    """
+    """Packs the sentences of each group into its shape; returns the first slots in the groups `local` (None: all), or None if any group
+    does not fit."""
     # Cheap necessary conditions first: packing is the expensive part.
     if lengths.max() > shape.length or lengths.sum(axis=1).max() > shape.slots:
         return None

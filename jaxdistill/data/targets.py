@@ -50,9 +50,8 @@ def stored_vectors(
     """Computes a long array block by block into one file; a killed program goes on with the blocks that are missing.
 
     The file `vectors.npy` has all rows from the beginning, and `done.npy` holds each block's count plus 1, or 0 while it is
-    missing. Processes of a run that see the same folder each compute every n-th block; all must call this together.
-
-    Returns the memory-mapped vectors, and the sum of the blocks' counts.
+    missing. Processes of a run that see the same folder each compute every n-th block; all must call this together. Returns the
+    memory-mapped vectors, and the sum of the blocks' counts.
 
     Args:
       folder: its name stands for everything that determines the vectors.
@@ -66,8 +65,8 @@ def stored_vectors(
       InputError: the folder cannot be written, or a vector is not finite.
       Interrupted: after a signal; finished blocks stay in the folder.
     """
-    block_rows = block_rows or BLOCK_ROWS
-    blocks = [range(begin, min(begin + block_rows, rows)) for begin in range(0, rows, block_rows)]
+    size = block_rows or BLOCK_ROWS
+    blocks = [range(begin, min(begin + size, rows)) for begin in range(0, rows, size)]
 
     def fill(draft: Path) -> None:
         np.lib.format.open_memmap(draft / VECTORS, "w+", np.float32, (rows, width)).flush()
@@ -99,8 +98,7 @@ def stored_vectors(
             vectors, count = compute(blocks[block], advance)
             bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
             if len(bad):
-                row = blocks[block].start + bad[0]
-                raise InputError(f"the model's vector of row {row} is not finite; check its weights.")
+                raise InputError(f"the model's vector of row {blocks[block][bad[0]]} is not finite; check its weights.")
             with writing(folder / VECTORS, other_cache(folder)):
                 _write(folder / VECTORS, blocks[block].start, np.asarray(vectors, np.float32))
                 # Last: only blocks that are on the disk are noted.
@@ -151,14 +149,8 @@ def cached_vectors(
 
 
 def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | None:
-    """The counts in the note of a file that a program has written; None if the file does not exist yet.
-
-    Args:
-      origin: everything that determines the content, as JSON values.
-
-    Raises:
-      InputError: the file was made from other inputs or by another program.
-    """
+    """The counts in the note of a file that a program has written; None if the file does not exist yet. Raises `InputError` if it was
+    made by another program, or from another `origin`: everything that determines the content, as JSON values."""
     note = path.with_name(path.name + ".json")
     if not path.exists():
         return None
@@ -198,11 +190,8 @@ def open_own_vectors(spec: str | Path, rows: int | None = None) -> Float[np.ndar
 def checked_own_vectors(
     spec: str | Path, rows: int, used: Integer[np.ndarray, " n"] | None = None
 ) -> Float[np.ndarray, "rows e"]:
-    """Like `open_own_vectors`, but checks for one finite vector per row of the text, empty and repeated rows included.
-
-    Args:
-      used: the rows that are targets, which must not be zero; None if the numbers are scores, not vectors.
-    """
+    """Like `open_own_vectors`, but checks for one finite vector per row of the text, empty and repeated rows included. The vectors of
+    the `used` rows, which are targets, must not be zero; None if the numbers are scores."""
     array = open_own_vectors(spec, rows)
     is_target = np.zeros(rows, bool)
     if used is not None:
@@ -244,11 +233,7 @@ class Joined:
 def joined(vectors: Sequence[Float[np.ndarray, "*n _"]], shares: Sequence[float]) -> Float[np.ndarray, "*n e"]:
     """Concatenates the teachers' unit vectors, each scaled by the square root of its share, into one unit vector.
 
-    The cosine of two such vectors is the mean of the teachers' cosines, weighted by the shares.
-
-    Args:
-      vectors: one array per teacher, for the same sentences; widths may differ.
-      shares: the weight of each teacher; their sum is 1.
+    The cosine of two such vectors is the mean of the teachers' cosines, weighted by the shares, whose sum is 1.
     """
     scaled = []
     for array, share in zip(vectors, shares, strict=True):
@@ -273,15 +258,13 @@ def principal_axes(
 
 class Whitened:
     """Targets, centred and projected on their first principal components, each divided by a power of its standard
-    deviation, then scaled to unit length; a target that equals the mean becomes zero."""
+    deviation, then scaled to unit length; a target that equals the mean becomes zero.
+
+    An evenly spaced sample determines mean and components. The power 0 only centres; 1 gives all components the same
+    variance. 0 `components` are all.
+    """
 
     def __init__(self, array: Float[np.ndarray, "rows _"] | Selected | Joined, *, power: float, components: int = 0):
-        """
-        Args:
-          array: stored targets; an evenly spaced sample determines mean and components.
-          power: 0 only centres; 1 gives all components the same variance.
-          components: number of components to keep; 0: all.
-        """
         self._array, self.shape = array, (array.shape[0], components or array.shape[1])
         sample = array[np.unique(np.linspace(0, self.shape[0] - 1, SAMPLE, dtype=np.int64))]
         self._mean, kernel = principal_axes(sample, power=power)

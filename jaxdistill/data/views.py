@@ -96,11 +96,7 @@ def viewed(
     rows: Integer[np.ndarray, " b"],
     uniform: Callable[[], Float[np.ndarray, "b draws"]],
 ) -> Ragged:
-    """Token ids of some rows under a view, concatenated.
-
-    Args:
-      uniform: returns the random numbers, see `kept_tokens`; called by random views only.
-    """
+    """Token ids of some rows under a view, concatenated; only random views call `uniform`, for the numbers of `kept_tokens`."""
     if view.second:
         return _joined(store, view.column, view.second, rows)
     if view.changes_text:

@@ -27,8 +27,7 @@ from jaxdistill.data.text import check_unchanged, columns_of, content_digest, re
 FORMAT = 2
 """Version of the training procedure, part of the digest; bump to invalidate cached tokenizers."""
 SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-STRIPS_ACCENTS = False
-SETTINGS = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": STRIPS_ACCENTS} | SPECIAL
+SETTINGS = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": False} | SPECIAL
 """`tokenizer_config.json`. NOTE: without `strip_accents`, transformers would strip accents when it lower-cases."""
 MAX_CHARACTERS = 1000
 """Maximum number of known characters; rarer ones are unknown. At most a quarter of the entries, since each takes two."""
@@ -51,13 +50,10 @@ def train_wordpiece(
     cache_folder: str | Path,
     columns: Mapping[str, str] | Sequence[str] = ("text",),
 ) -> Path:
-    """Trains a tokenizer on the text of `specs`, or finds it in the cache; returns its folder.
+    """Trains a tokenizer on all `columns` of the text of `specs`, or finds it in the cache; returns its folder.
 
-    Args:
-      specs: files, globs and hub sets, see `text`; each row counts once, regardless of the run's weights.
-      entries: size of the vocabulary; smaller if the text has too few pieces that occur twice.
-      cache_folder: holds the tokenizers in `tokenizers`, each in a folder named by its digest and created atomically.
-      columns: as in `read`; all of them are used for training.
+    Each row counts once, regardless of the run's weights. There are fewer `entries` if the text has too few pieces that occur
+    twice.
     """
     chosen, text_digest = columns_of(columns), content_digest(specs)
     inputs = json.dumps([FORMAT, text_digest, chosen, entries], sort_keys=True)
@@ -88,9 +84,7 @@ def train_wordpiece(
 
 def _trained(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
     """Trains a WordPiece tokenizer on the sentences of `texts`, which is called twice."""
-    normalizer: Any = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=STRIPS_ACCENTS, lowercase=True
-    )
+    normalizer: Any = normalizers.BertNormalizer(strip_accents=False)
     counts, in_long_runs = Counter[str](), 0
     for text in texts():
         normal = normalizer.normalize_str(text)
