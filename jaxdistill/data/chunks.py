@@ -26,8 +26,6 @@ from jaxdistill.core.files import foreign_errors
 
 VERSION = 2
 """Version of the splitting, part of the digest; bump if the same text gives other chunks."""
-BATCH_TEXTS = 16
-"""Texts tokenised at a time; each may be a whole book."""
 _SPACES = re.compile(r"\s+")
 _MARKS = regex.compile(
     r"(?P<marks>[\p{SB=STerm}\p{SB=ATerm}…]+)(?:[\p{SB=Close}--[\p{Ps}\p{Pi}]]|\p{Pi}(?=\s))*(?P<gap>\s*)|\n\s*\n\s*",
@@ -44,8 +42,6 @@ _ABBREVIATION = regex.compile(
     regex.IGNORECASE,
 )
 _SHORT_WORD = regex.compile(r"(?<!\p{L})\p{L}{1,4}$")
-_BEFORE = 12
-"""Number of characters before a full stop that are searched for an abbreviation."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,7 +69,7 @@ class Chunking:
     def split(self, texts: Iterable[str]) -> Iterator[list[str]]:
         """Yields the chunks of each text; no chunk is empty or has outer white space."""
         tokenizer, texts = bare(self.tokenizer), iter(texts)
-        while batch := list(islice(texts, BATCH_TEXTS)):
+        while batch := list(islice(texts, 16)):  # few, because each may be a whole book
             with foreign_errors("the tokenizer cannot read the text"):
                 encodings = tokenizer.encode_batch(batch, add_special_tokens=False)
             chunks_of_texts = []
@@ -152,7 +148,7 @@ def _is_end(text: str, match: regex.Match) -> bool:
         return False
     if _STRONG.search(marks):
         return True
-    before = text[max(0, match.start() - _BEFORE) : match.start()]
+    before = text[max(0, match.start() - 12) : match.start()]  # longer than any abbreviation
     if _LOWER.match(text, after) or (marks == "." and _ABBREVIATION.search(before)):
         return False
     return not (text[after].isdecimal() and _SHORT_WORD.search(before))

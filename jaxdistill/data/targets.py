@@ -29,8 +29,6 @@ BLOCK_ROWS = 8192
 """Rows that are embedded together; a killed run repeats at most this many."""
 SAMPLE = 1 << 16
 """Maximum number of rows of targets from which principal components are computed."""
-MIN_VARIANCE = 1e-9
-"""Components with less than this fraction of the largest variance are rounding errors and become zero."""
 
 log = logging.getLogger(__name__)
 
@@ -251,7 +249,7 @@ def principal_axes(
     vectors = np.asarray(vectors, np.float64)
     mean = vectors.mean(axis=0)
     variances, directions = np.linalg.eigh((vectors - mean).T @ (vectors - mean) / len(vectors))
-    varies = variances > MIN_VARIANCE * variances[-1]
+    varies = variances > 1e-9 * variances[-1]  # smaller ones are rounding errors
     scale = np.where(varies, np.where(varies, variances, 1.0) ** (-power / 2), 0.0)  # 1.0 is never used
     return mean, (directions * scale)[:, ::-1]
 

@@ -42,22 +42,14 @@ QUOTED = {"raw:": False, "quoted:": True}
 BUILDERS = {".txt": "text", ".tsv": "csv", ".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 """Maps suffixes to the builders of `datasets`."""
 PACKED = (".gz", ".bz2", ".xz", ".zst")
-MAX_CELL = 2**31 - 1
-"""Maximum characters of a quoted cell; Python's default, 131,072, is less than a long document has."""
 EMPTY = re.compile(
     "corresponds to no data|at least one example|No columns to parse|BatchSize must be greater|StopIteration"
 )
 """Parts of the errors of `datasets` about files without rows."""
 COLON = re.compile(r":(?![^\[\]]*\])")
 """Separates the parts of a hub's spec; does not match inside a slice of a split, such as `train[:10000]`."""
-HEADER = re.compile(r"[\w.:/-]{1,64}")
-"""Accepted header of a single column that the caller did not name: one word, not a sentence."""
-SAMPLE_LINES = 201
-"""Lines of a `.tsv`, from its first quote on, that show whether its cells are quoted."""
 QUOTED_CELL = re.compile(r'(?<![^\t\r\n])"((?:[^"]|"")*+)(?:"(?![^\t\r\n])|\Z)')
 """A quoted cell of a tab-separated table; the last one may go on behind the sample."""
-POINTERS = (b"version https://git-lfs.github.com/spec/", b"/annex/objects/")
-"""First bytes of files of Git LFS and git-annex whose content is elsewhere."""
 TEXTS = "texts"
 """Folder of the cache with the tables of `cached_table`."""
 BATCH_ROWS = 4096
@@ -211,7 +203,7 @@ def digest_of_file(path: Path) -> str:
 def _digest_of_state(path: Path, *state: int) -> str:
     """The digest of a file; `state` only keys the cache."""
     with open(path, "rb") as file:
-        if file.read(40).startswith(POINTERS):
+        if file.read(40).startswith((b"version https://git-lfs.github.com/spec/", b"/annex/objects/")):
             raise InputError(f"{path} only points to a file elsewhere; fetch it with git lfs pull or git annex get.")
     return file_digest(path)
 
@@ -350,7 +342,7 @@ def _csv_options(path: Path, columns: Mapping[str, str], spec: str, *, headerles
         quoting: Any = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
         with _opened(path) as file:
             header = next(csv.reader(file, delimiter=separator, quoting=quoting), [])
-    if len(header) == 1 and not _needed(header, columns) and not HEADER.fullmatch(header[0]):
+    if len(header) == 1 and not _needed(header, columns) and not re.fullmatch(r"[\w.:/-]{1,64}", header[0]):
         raise InputError(
             f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; check the "
             "separator, add a first line such as text, or use .txt for one sentence per line."
@@ -386,7 +378,7 @@ def _is_quoted(path: Path, changed: int) -> bool:
 
 def quoted_rows(file: Iterable[str]) -> Iterator[list[str]]:
     """The rows of a `.tsv` whose cells are quoted; raises `csv.Error` if one is not quoted properly."""
-    csv.field_size_limit(MAX_CELL)
+    csv.field_size_limit(2**31 - 1)  # characters; Python's default, 131,072, is less than a long document has
     return csv.reader(file, delimiter="\t", strict=True)
 
 
@@ -400,7 +392,7 @@ def looks_quoted(path: Path) -> bool:
     with _opened(path) as file:
         header = next(file, "")
         from_first_quote = dropwhile(lambda line: '"' not in line, chain([header], file))
-        sample = "".join(islice(from_first_quote, SAMPLE_LINES))
+        sample = "".join(islice(from_first_quote, 201))
     cells = QUOTED_CELL.findall(sample)
     others = QUOTED_CELL.sub("", sample)
     quotes_commas = all("," in cell for cell in cells) and "," not in others

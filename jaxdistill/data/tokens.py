@@ -60,7 +60,6 @@ class Counts(NamedTuple):
     """Counts of sentences, which the store holds apart from the tokens."""
 
     lengths: Integer[np.ndarray, " b"]
-    """Number of all tokens."""
     words: Integer[np.ndarray, " b"]
     tokens: Integer[np.ndarray, " b"]
     """Number of tokens that are neither special nor of the prompt."""
@@ -173,13 +172,12 @@ class TokenStore:
         portions_of_rows = np.searchsorted(portion_ends, np.asarray(rows, np.int64), side="right")
         return [self._info["roles"][portion][column] for portion in portions_of_rows]
 
-    def tokenised(
-        self, column: str, rows: Integer[np.ndarray, " n"], texts: Sequence[str], *, max_length: int
-    ) -> Tokenised:
-        """Tokenises `texts`, which replace the sentences of `rows`, with this store's tokenizer and their roles' prompts."""
-        self._tokenizer.enable_truncation(max_length)
+    def tokenised(self, column: str, rows: Integer[np.ndarray, " n"], texts: Sequence[str]) -> Tokenised:
+        """Tokenises `texts`, which replace the sentences of `rows`, with their roles' prompts; truncated to the longest sentence of the
+        column."""
+        self._tokenizer.enable_truncation(self.longest(column))
         prompts = [self.prompts[role] for role in self.roles(column, rows)]
-        return tokenised_words(self._tokenizer, texts, prompts, max_length)
+        return tokenised_words(self._tokenizer, texts, prompts, self.longest(column))
 
     @cached_property
     def pair_template(self) -> PairTemplate:

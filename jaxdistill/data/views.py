@@ -104,8 +104,7 @@ def viewed(
         rewrite = rewrite or partial(span_masked, mask=store.mask_token, characters=view.characters)
         draws = zip(rows, uniform()[:, 0].tolist(), strict=True)
         texts = [rewrite(store.text(view.column, row), draw) for row, draw in draws]
-        # Truncated to the text's longest sentence: a mask inside a word adds tokens.
-        tokens = store.tokenised(view.column, rows, texts, max_length=store.longest(view.column))
+        tokens = store.tokenised(view.column, rows, texts)
         return Ragged(tokens.ids, tokens.lengths)
     tokens = store.gather(view.column, rows)
     if not view.is_random:
