@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Float, Integer
 
 from jaxdistill.core import Batch, InputError
 from jaxdistill.data import packing, views
@@ -27,8 +27,6 @@ BLOCK_ROWS = 1024
 """Sentences whose draws and lengths one thread computes at a time."""
 QUEUE_SEED = 16349
 """Seed with which ConGen's code draws the sentences of the first queue, regardless of the run's seed; draws reserved rows."""
-MAX_THREADS = 8
-"""Threads that plan a large batch; numpy releases the interpreter lock."""
 
 
 class Viewed:
@@ -117,7 +115,7 @@ class Batches:
         self._sources, self._keyed = sources, keyed
         weights = weights or (store.source_rows if sources else ())
         self._shares = _shares(store, self.trained, weights, batch_size if sources else 1)
-        self._draws = max(stream.store.max_length for stream in self._streams)
+        self._most_draws = max(stream.store.max_length for stream in self._streams)
         self._epoch = lru_cache(maxsize=2)(self._epoch_rows)
         self._max_shapes, self._divided = max_shapes, divided
 
@@ -175,10 +173,10 @@ class Batches:
         for shapes in self.shapes:
             packed = []
             for slots, shape in zip(plan.slots, shapes, strict=True):
-                first = packing.first_slots(slots, shape, self._local)
+                first = packing.first_slots(slots, shape)
                 if first is None:
                     break
-                packed.append((first, shape))
+                packed.append((first[self._local], shape))
             else:
                 return packed
         raise AssertionError("the last shape holds any batch")
@@ -188,7 +186,7 @@ class Batches:
         stored targets train the same."""
         epoch, index = divmod(step, self.steps_per_epoch)
         rows = self._epoch(epoch)[index * self.batch_size : (index + 1) * self.batch_size]
-        uniform = self._uniform(step, max(stream.most_words(rows) for stream in self._streams))
+        uniform = lru_cache(partial(self._draws, step, max(stream.most_words(rows) for stream in self._streams)))
         terms = SourceTerms((), (set(), set()))
         if self._sources:
             terms = self._sources[np.searchsorted(np.cumsum(self._student.store.source_rows), rows[0], side="right")]
@@ -219,26 +217,21 @@ class Batches:
         slots = [of_views[:, order].T.reshape(self.groups, -1) for of_views in lengths]
         return _Plan(rows, order, slots, readers, terms)
 
-    def _uniform(self, step: int, width: int):
-        """Returns a function of n that draws `[b, width]` for the n-th use of an augmentation, from (seed, step, n).
+    def _draws(self, step: int, width: int, use: int) -> Float[np.ndarray, "b draws"]:
+        """Random numbers `[b, width]` of the n-th use of an augmentation, from (seed, step, n).
 
         Each row draws one number per token of the longest possible sentence; only the first `width` are kept.
         """
+        numbers = np.empty((self.batch_size, width))
 
-        @lru_cache
-        def draws(use: int) -> np.ndarray:
-            numbers = np.empty((self.batch_size, width))
+        def fill(block: slice) -> None:
+            # Jump to where the block begins in one stream: the numbers do not depend on how rows are split into blocks.
+            bits = np.random.PCG64([self.seed, 1, step, use]).advance(block.start * self._most_draws)
+            part = numbers[block]
+            part[:] = np.random.Generator(bits).random((len(part), self._most_draws))[:, :width]
 
-            def fill(block: slice) -> None:
-                # Jump to where the block begins in one stream: the numbers do not depend on how rows are split into blocks.
-                bits = np.random.PCG64([self.seed, 1, step, use]).advance(block.start * self._draws)
-                part = numbers[block]
-                part[:] = np.random.Generator(bits).random((len(part), self._draws))[:, :width]
-
-            _in_blocks(fill, self.batch_size)
-            return numbers
-
-        return draws
+        _in_blocks(fill, self.batch_size)
+        return numbers
 
     def _epoch_rows(self, epoch: int) -> Integer[np.ndarray, " rows"]:
         """The rows of an epoch, shuffled."""
@@ -279,14 +272,10 @@ def _shares(
     parts = [rows[source == index] for index in range(len(weights))]
     empty = [index for index, part in enumerate(parts) if not len(part)]
     if empty:
-        raise InputError(
-            f"source {empty[0] + 1} of data.text has no sentence to train on; remove it and its data.weights entry."
-        )
+        raise InputError(f"source {empty[0] + 1} of data.text has no sentence to train on; remove it.")
     if batch_size > 1 and not all(counts):
-        raise InputError(
-            f"source {np.argmin(counts) + 1} of data.text has none of the {len(rows) // batch_size} batches of an epoch; raise its "
-            "data.weights, or reduce --config.data.batch_size."
-        )
+        few = f"source {np.argmin(counts) + 1} of data.text has none of the {len(rows) // batch_size} batches"
+        raise InputError(f"{few} of an epoch; raise its data.weights, or reduce --config.data.batch_size.")
     return list(zip(parts, counts.tolist(), strict=True))
 
 
@@ -302,6 +291,6 @@ def _in_blocks(work: Callable[[slice], None], rows: int) -> None:
     blocks = [slice(begin, min(begin + BLOCK_ROWS, rows)) for begin in range(0, rows, BLOCK_ROWS)]
     if len(blocks) == 1:
         return work(blocks[0])
-    with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1), "batches") as threads:
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1), "batches") as threads:  # numpy releases the interpreter lock
         for _ in threads.map(work, blocks):
             pass  # an error of a block is raised here

@@ -169,11 +169,8 @@ def ragged(sequences: Sequence[Integer[np.ndarray, "_"]], firsts: Integer[np.nda
     return Ragged(np.concatenate(sequences) if lengths.sum() else np.zeros(0, np.int32), lengths, firsts)
 
 
-def first_slots(
-    lengths: Integer[np.ndarray, "g n"], shape: Shape, local: Integer[np.ndarray, " local"] | None = None
-) -> Integer[np.ndarray, "local n"] | None:
-    """Packs the sentences of each group into its shape; returns the first slots in the groups `local` (None: all), or None if any group
-    does not fit."""
+def first_slots(lengths: Integer[np.ndarray, "g n"], shape: Shape) -> Integer[np.ndarray, "g n"] | None:
+    """Packs the sentences of each group; returns each sentence's first slot, or None if a group does not fit the shape."""
     # Cheap necessary conditions first: packing is the expensive part.
     if lengths.max() > shape.length or lengths.sum(axis=1).max() > shape.slots:
         return None
@@ -183,8 +180,7 @@ def first_slots(
         if packed is None:
             return None
         slots.append(packed[0])
-    first = np.stack(slots)
-    return first if local is None else first[local]
+    return np.stack(slots)
 
 
 def pad(

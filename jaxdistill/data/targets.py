@@ -179,9 +179,7 @@ def open_own_vectors(spec: str | Path, rows: int | None = None) -> Float[np.ndar
         mapped = np.lib.format.open_memmap(path, mode="r")
     if mapped.ndim != 2 or mapped.dtype.kind != "f" or rows not in (None, len(mapped)):
         form = f"[{rows or 'rows of the text'}, width]"
-        raise InputError(
-            f"{path} holds {mapped.dtype} {list(mapped.shape)}; give a float array {form}, one vector per row."
-        )
+        raise InputError(f"{path} holds {mapped.dtype} {list(mapped.shape)}; give a float array {form}.")
     return np.asarray(mapped)
 
 
@@ -200,9 +198,7 @@ def checked_own_vectors(
         bad = np.flatnonzero(~np.isfinite(largest) | ((largest == 0.0) & is_target[start : start + BLOCK_ROWS]))
         if len(bad):
             what = "not finite" if largest[bad[0]] else "a zero vector"
-            raise InputError(
-                f"{spec} row {start + bad[0]} is {what}; compute it again, or remove the row and its text."
-            )
+            raise InputError(f"{spec} row {start + bad[0]} is {what}; compute it, or remove it and its text.")
     return array
 
 

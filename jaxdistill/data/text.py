@@ -55,6 +55,8 @@ TEXTS = "texts"
 BATCH_ROWS = 4096
 
 Row = tuple[str, ...]
+ColumnNames = Mapping[str, str] | Sequence[str]
+"""Columns of a text: names, or a mapping from our names to the file's, such as `{"text": "en", "translation": "de"}`."""
 Roles = tuple[Mapping[str, str], ...]
 """For each source, a mapping of its columns to their roles; an empty string for no role."""
 Text = str | Path | Iterable[Any]
@@ -211,15 +213,12 @@ def _digest_of_state(path: Path, *state: int) -> str:
 def check_unchanged(specs: Sequence[str], digest: str) -> None:
     """Raises `InputError` if a file was modified since the specs had this `content_digest`, under which results are cached."""
     if content_digest(specs) != digest:
-        raise InputError(
-            f"{', '.join(specs)} changed while it was read, so the results are discarded; run the same command again once it "
-            "no longer changes."
-        )
+        raise InputError(f"{', '.join(specs)} changed while it was read; run the same command again.")
 
 
 def read(
     specs: Sequence[str],
-    columns: Mapping[str, str] | Sequence[str] = (TEXT,),
+    columns: ColumnNames = (TEXT,),
     *,
     numbers: bool = False,
     headerless: bool = False,
@@ -228,9 +227,8 @@ def read(
     """Yields the rows of all specs in a fixed order, empty sentences included; the files of a glob are sorted by path.
 
     Args:
-      columns: names, or a mapping from our names to the file's columns, such as `{"text": "en", "translation": "de"}`. Without a
-        mapping, the only column of a table serves as `text`. `"sentence1|premise"` reads the first of these columns that a file
-        has, `"subject+body"` both, joined with a space.
+      columns: `"sentence1|premise"` reads the first of these columns that a file has, `"subject+body"` both, joined with a space.
+        Without a mapping, the only column of a table serves as `text`.
       numbers: also read columns of numbers, as text.
       headerless: a `.csv` or `.tsv` file may lack a header, if it has just these columns in this order.
       cache: as `data.cache_folder`.
@@ -244,12 +242,7 @@ def read(
 
 
 def tables(
-    spec: str,
-    columns: Mapping[str, str] | Sequence[str],
-    *,
-    numbers: bool = False,
-    headerless: bool = False,
-    cache: str = "",
+    spec: str, columns: ColumnNames, *, numbers: bool = False, headerless: bool = False, cache: str = ""
 ) -> Iterator[Table]:
     """Yields the tables of a source, in the order of its rows; see `read`."""
     named, files = columns_of(columns), source_files(spec)
@@ -478,13 +471,8 @@ def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
 
 
 def _choices(source: str) -> list[tuple[str, ...]]:
-    """What `source` may mean, best first; each choice is a tuple of columns to join.
-
-    `|` separates alternatives, and `+` columns to join, unless a column's own name has these signs.
-
-    >>> _choices("subject+body|text")
-    [('subject+body|text',), ('subject+body',), ('subject', 'body'), ('text',), ('text',)]
-    """
+    """What `source` may mean, best first; each choice is a tuple of columns to join. `|` separates alternatives, and `+` columns to join,
+    unless a column's own name has these signs."""
     choices = [(source,)]
     for name in source.split("|"):
         choices += [(name,), tuple(name.split("+"))]
@@ -497,7 +485,7 @@ def _needed(available: Sequence[str], columns: Mapping[str, str]) -> list[str]:
     return [column for column in available if any(name.startswith(f"{column}.") for name in names)]
 
 
-def columns_of(columns: str | Mapping[str, str] | Sequence[str] | Sequence[tuple[str, str]] | None) -> dict[str, str]:
+def columns_of(columns: str | ColumnNames | Sequence[tuple[str, str]] | None) -> dict[str, str]:
     """Maps views to columns; takes a mapping, pairs, names that serve as both, or the name of the sentences' column.
 
     >>> columns_of("body"), columns_of(["text", "second"])

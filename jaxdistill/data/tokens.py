@@ -36,7 +36,7 @@ from jaxdistill.core.paths import other_cache
 from jaxdistill.core.runtime import progress_bar
 from jaxdistill.data import text
 from jaxdistill.data.chunks import Chunking, bare, tokens_around
-from jaxdistill.data.text import TEXT, Portion, Roles, columns_of, content_digest, identifying, row_key, text_key
+from jaxdistill.data.text import TEXT, ColumnNames, Portion, Roles, columns_of, content_digest, identifying, row_key
 from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, sums, tokenised_words
 
 FORMAT = 3
@@ -123,9 +123,7 @@ class TokenStore:
 
     def _array(self, column: str, kind: str) -> np.ndarray:
         if column not in self.columns:
-            raise InputError(
-                f"the text has no column {column!r}; it has {', '.join(self.columns)}. Set --config.data.columns."
-            )
+            raise InputError(f"the text has no column {column!r}; set --config.data.columns.")
         return self._arrays[f"{self.columns.index(column)}.{kind}"]
 
     def counts_of(self, column: str, rows: Integer[np.ndarray, " b"]) -> Counts:
@@ -200,9 +198,7 @@ class TokenStore:
         """The tokenizer's mask token, registered so that it is read as one token; raises `InputError` if there is none."""
         token = next((mask for mask in MASK_TOKENS if self._tokenizer.token_to_id(mask) is not None), None)
         if token is None:
-            raise InputError(
-                f"the tokenizer has no mask token ({', '.join(MASK_TOKENS)}); choose a view without masks."
-            )
+            raise InputError(f"the tokenizer has no mask token ({', '.join(MASK_TOKENS)}); choose another view.")
         if self._tokenizer.token_to_id(token) not in self._tokenizer.get_added_tokens_decoder():
             self._tokenizer.add_special_tokens([token])
         return token
@@ -238,7 +234,7 @@ def build_store(
     tokenizer: Tokenizer,
     max_length: int,
     cache_folder: str | Path,
-    columns: Mapping[str, str] | Sequence[str] = (TEXT,),
+    columns: ColumnNames = (TEXT,),
     prompts: Mapping[str, str] = MappingProxyType({"": ""}),
     roles: Roles = (),
     dedupe: bool = False,
@@ -272,9 +268,7 @@ def build_store(
     prompts = {role: prompts[role] for role in sorted({role for source in roles for role in source.values()})}
     least = tokens_around(tokenizer, prompts.values()) + 1
     if max_length < least:
-        raise InputError(
-            f"max_length={max_length} leaves no token for the text; the minimum with special tokens and prompt is {least}."
-        )
+        raise InputError(f"max_length={max_length} leaves no token for the text; the minimum is {least}.")
     identity = {name: columns[name] for name in identifying(columns, chunked=chunking is not None)}
     digests = [content_digest(specs)]
     if exclude:
@@ -413,7 +407,7 @@ class _Builder:
         arrays = {
             "rows/excluded": np.array([excluded]),
             "rows/input_row": np.array([input_row for input_row, _ in rows], np.int64),
-            "rows/keys": np.array([text_key(row[self.columns.index(TEXT)]) for _, row in rows], np.uint64),
+            "rows/keys": np.array([text.text_key(row[self.columns.index(TEXT)]) for _, row in rows], np.uint64),
             "rows/repeat_keys": np.array(repeat_keys, np.uint64),
         }
         # Two bytes suffice for most vocabularies and halve the ids.

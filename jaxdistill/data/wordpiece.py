@@ -14,7 +14,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from jaxdistill.core.files import make_folder_atomic
-from jaxdistill.data.text import check_unchanged, columns_of, content_digest, read
+from jaxdistill.data.text import ColumnNames, check_unchanged, columns_of, content_digest, read
 
 FORMAT = 2
 """Version of the training procedure, part of the digest; bump to invalidate cached tokenizers."""
@@ -40,11 +40,7 @@ log = logging.getLogger(__name__)
 
 
 def train_wordpiece(
-    specs: Sequence[str],
-    *,
-    entries: int,
-    cache_folder: str | Path,
-    columns: Mapping[str, str] | Sequence[str] = ("text",),
+    specs: Sequence[str], *, entries: int, cache_folder: str | Path, columns: ColumnNames = ("text",)
 ) -> Path:
     """Trains a tokenizer on all `columns` of the text of `specs`, or finds it in the cache; returns its folder.
 

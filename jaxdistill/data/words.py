@@ -53,7 +53,6 @@ class Tokenised(NamedTuple):
 
     @property
     def unknown(self) -> Unknown:
-        """The counts summed over all sentences."""
         return Unknown(*self.counts.sum(axis=0).tolist())
 
 
