@@ -118,7 +118,7 @@ def encode(
         compute = _block_encoder(embedder, rows_of_text(), prompt, width)
         digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:12]
         folder, rows = path.with_name(f".{path.name[:200]}.{digest}.part"), sum(1 for _ in rows_of_text())
-        _, truncated = stored_vectors(folder, rows, width, compute, unit="sentences", shown=show_progress_bar)
+        _, truncated = stored_vectors(folder, rows, width, compute, shown=show_progress_bar)
         check_unchanged(specs, text_digest)
         counts = {"rows": rows, "truncated": truncated}
         processes.wait("all have read the folder")  # the first process then removes it

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.data import tokens
+from jaxdistill.data import text, tokens
 from jaxdistill.data.views import parse_view, viewed
 
 from tiny_models import tiny_tokenizer
@@ -117,7 +117,7 @@ def test_batches_do_not_show(tmp_path, monkeypatch):
     """Rows with an empty cell, and batches without any other row, included."""
     lines = [*made_up(20), *[""] * 9, *made_up(20), " ", "x"]
     whole = store_of(tmp_path, lines, dedupe=True)
-    monkeypatch.setattr(tokens, "BATCH_ROWS", 3)
+    monkeypatch.setattr(text, "BATCH_ROWS", 3)
     again = store_of(tmp_path, lines, dedupe=True, cache_folder=tmp_path / "other")
     assert list(again.texts()) == [*made_up(20), "x"]
     assert files_in(whole.folder) == files_in(again.folder)
@@ -126,7 +126,7 @@ def test_batches_do_not_show(tmp_path, monkeypatch):
 @pytest.mark.parametrize("ended", [0, 2, 3])
 def test_a_killed_tokenisation_goes_on_where_it_ended(tmp_path, monkeypatch, ended):
     """Also where it was killed between the files of a batch, or between two files of the text."""
-    monkeypatch.setattr(tokens, "BATCH_ROWS", 8)
+    monkeypatch.setattr(text, "BATCH_ROWS", 8)
     tokenise, calls = tokens.tokenised_words, itertools.count()
     for name, lines in {"a": made_up(16), "b": made_up(14, seed=1)}.items():
         (tmp_path / f"{name}.tsv").write_text("\n".join(["text", *lines]))

@@ -68,8 +68,6 @@ class Batches:
       student: what the student reads. Repeated views are drawn independently; the n-th use of a view keeps the same words for
         student and teacher.
       teacher: what a live teacher reads, of the same rows; or its stored vectors, one array `[rows, e]` per view.
-      batch_size: sentences per step.
-      seed: seed of order and augmentation.
       weights: relative sampling weight of each source; empty: all sentences are sampled equally often.
       sources: for each source, the terms of the objective that its batches train; empty: batches mix the sources.
       keyed: whether batches have `keys`, hashes by which an objective compares texts.
@@ -259,22 +257,20 @@ def padding_share(batch: Batch) -> float:
     return sum(int((owner < 0).sum()) for owner in owners) / sum(owner.size for owner in owners)
 
 
-def _shares(
-    store: TokenStore, rows: np.ndarray, weights: Sequence[float], batch_size: int = 1
-) -> list[tuple[np.ndarray, int]]:
-    """For each source, its rows and how many of them, in whole batches, an epoch takes; empty without weights."""
+def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float], size: int) -> list[tuple[np.ndarray, int]]:
+    """For each source, its rows and how many of them, in whole batches of `size`, an epoch takes; empty without weights."""
     if not weights:
         return []
     # Rounding the cumulative ends, not each count, makes the counts add up to the epoch exactly.
-    ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * (len(rows) // batch_size)
-    counts = np.diff(np.round(ends).astype(int), prepend=0) * batch_size
+    ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * (len(rows) // size)
+    counts = np.diff(np.round(ends).astype(int), prepend=0) * size
     source = np.repeat(np.arange(len(weights)), store.source_rows)[rows]
     parts = [rows[source == index] for index in range(len(weights))]
     empty = [index for index, part in enumerate(parts) if not len(part)]
     if empty:
         raise InputError(f"source {empty[0] + 1} of data.text has no sentence to train on; remove it.")
-    if batch_size > 1 and not all(counts):
-        few = f"source {np.argmin(counts) + 1} of data.text has none of the {len(rows) // batch_size} batches"
+    if size > 1 and not all(counts):
+        few = f"source {np.argmin(counts) + 1} of data.text has none of the {len(rows) // size} batches"
         raise InputError(f"{few} of an epoch; raise its data.weights, or reduce --config.data.batch_size.")
     return list(zip(parts, counts.tolist(), strict=True))
 

@@ -5,7 +5,6 @@ ones that hold most batches, and one that holds any batch.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Integer
@@ -49,10 +48,10 @@ def choose_shapes(
     """
     # A teacher that reads the student's tokens needs the same shapes.
     is_shared = len(set(longest)) == 1 and all(
-        np.array_equal(first, other) for first, *others in batches for other in others
+        np.array_equal(first, one) for first, *others in batches for one in others
     )
     distinct = longest[:1] if is_shared else longest
-    streams = [_Needs.of([batch[index] for batch in batches], size, divided) for index, size in enumerate(distinct)]
+    streams = [_Needs([batch[index] for batch in batches], size, divided) for index, size in enumerate(distinct)]
     if is_shared:
         streams *= len(longest)
     largest = tuple(_cheapest(stream.with_margin(), stream.full_length) for stream in streams)
@@ -74,38 +73,29 @@ def choose_shapes(
     return tuple(sorted(dict.fromkeys(chosen), key=_cost))
 
 
-class _Needs(NamedTuple):
-    """How many rows the simulated batches of one stream need, for each row length and number of parts."""
+class _Needs:
+    """How many rows the simulated batches of one stream need, for each row length and number of parts.
 
-    forms: Sequence[tuple[int, int]]
-    """(length, number of parts) of a row, lengths ascending."""
-    whole: Integer[np.ndarray, "batches forms"]
-    """Whole rows that each batch needs in each form; `NEVER` if a sentence is longer than a row."""
-    divided: Integer[np.ndarray, "batches forms"]
-    """Divided rows that it needs besides."""
-    reach: Integer[np.ndarray, " batches"]
-    """Length of each batch's longest sentence."""
-    tokens: Integer[np.ndarray, " batches"]
-    """Tokens of each batch's fullest group."""
-    full_length: int
-    """Row length that holds any sentence: the longest one's, rounded up to `LENGTH_STEP`."""
+    `longest` is the stream's maximum sentence length; rows may be `divided`.
+    """
 
-    @classmethod
-    def of(cls, batches: Sequence[Integer[np.ndarray, "g _"]], longest: int, divided: bool) -> "_Needs":
-        """Simulates packing; `longest` is the stream's maximum sentence length, `divided` whether rows may be divided."""
-        full_length = -(-longest // LENGTH_STEP) * LENGTH_STEP
+    def __init__(self, batches: Sequence[Integer[np.ndarray, "g _"]], longest: int, divided: bool):
+        # Row length that holds any sentence.
+        self.full_length = full_length = -(-longest // LENGTH_STEP) * LENGTH_STEP
         lengths = np.linspace(full_length / ROW_LENGTHS, full_length, ROW_LENGTHS)
         lengths = np.append(lengths, np.linspace(full_length, 2 * full_length, ROW_LENGTHS))
-        tried = {(int(length), 1) for length in np.ceil(lengths / LENGTH_STEP) * LENGTH_STEP}
+        forms = {(int(length), 1) for length in np.ceil(lengths / LENGTH_STEP) * LENGTH_STEP}
         for parts in PARTS if divided else ():
             step = LENGTH_STEP * parts  # a part's length is a multiple of `LENGTH_STEP` too
-            tried.add((-(-full_length // step) * step, parts))
-        forms = sorted(tried)
-        # [batches, forms, 2]: all rows, and the divided ones among them.
-        needs = np.array([[rows_needed(batch, *form) for form in forms] for batch in batches])
-        reach = np.array([batch.max() for batch in batches])
-        tokens = np.array([batch.sum(axis=1).max() for batch in batches])
-        return cls(forms, needs[..., 0] - needs[..., 1], needs[..., 1], reach, tokens, full_length)
+            forms.add((-(-full_length // step) * step, parts))
+        # (length, number of parts) of a row, lengths ascending.
+        self.forms = sorted(forms)
+        needs = np.array([[rows_needed(batch, *form) for form in self.forms] for batch in batches])
+        # [batches, forms]: rows that each batch needs; `NEVER` if a sentence is longer than a row.
+        self.whole, self.divided = needs[..., 0] - needs[..., 1], needs[..., 1]
+        # Of each batch: the length of its longest sentence, and the tokens of its fullest group.
+        self.reach = np.array([batch.max() for batch in batches])
+        self.tokens = np.array([batch.sum(axis=1).max() for batch in batches])
 
     def with_margin(self) -> list[Shape]:
         """Each form's shape with a margin for unseen batches: without it, one batch in a few hundred needs the largest shape."""

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -32,8 +32,6 @@ SAMPLE = 1 << 16
 
 log = logging.getLogger(__name__)
 
-Text = TypeVar("Text", str, tuple[str, str])
-
 
 def stored_vectors(
     folder: Path,
@@ -41,7 +39,6 @@ def stored_vectors(
     width: int,
     compute: Callable[[range, Advance], tuple[Float[np.ndarray, "n e"], int]],
     *,
-    unit: str,
     shown: bool | str,
     block_rows: int = 0,
 ) -> tuple[Float[np.ndarray, "rows e"], int]:
@@ -55,7 +52,6 @@ def stored_vectors(
       folder: its name stands for everything that determines the vectors.
       compute: returns the vectors of a range of rows, and any count that the caller wants summed. Ranges rise. The second
         argument takes numbers of rows just finished, and raises `Interrupted` after a signal.
-      unit: what a row is, such as `sentences`, for the progress bar and the error.
       shown: as in `progress_bar`; the first process shows its own share.
       block_rows: rows of a block, always the same for a folder; 0: `BLOCK_ROWS`.
 
@@ -82,13 +78,13 @@ def stored_vectors(
     assigned = range(rank, len(blocks), len(group))
     missing = [block for block in assigned if not np.load(folder / DONE)[block]]
     total = sum(len(blocks[block]) for block in assigned)
-    with Interrupts() as interrupts, progress_bar(total, unit, shown=processes.is_first() and shown) as bar:
+    with Interrupts() as interrupts, progress_bar(total, "rows", shown=processes.is_first() and shown) as bar:
 
         def advance(count: int) -> None:
             bar.update(count)
             if interrupts.status:
                 stored = sum(len(block) for block, done in zip(blocks, np.load(folder / DONE), strict=True) if done)
-                line = f"{stored:,} of {rows:,} {unit} are done; give the same command again to continue"
+                line = f"{stored:,} of {rows:,} rows are done; give the same command again to continue"
                 raise Interrupted(interrupts.status, f": {line}")
 
         advance(total - sum(len(blocks[block]) for block in missing))
@@ -119,8 +115,8 @@ def _write(path: Path, row: int, values: np.ndarray) -> None:
 def cached_vectors(
     folder: str | Path,
     origin: str,
-    embed: Callable[[Sequence[Text], Advance], Float[np.ndarray, "n e"]],
-    texts: Sequence[Text],
+    embed: Callable[[Any, Advance], Float[np.ndarray, "n e"]],
+    texts: Sequence[Any],
     width: int,
     *,
     what: str,
@@ -140,10 +136,8 @@ def cached_vectors(
     def compute(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
         return embed(texts[rows.start : rows.stop], advance), 0  # nothing to count
 
-    shown = progress and what
-    return stored_vectors(
-        Path(folder) / digest, len(texts), width, compute, unit="rows", shown=shown, block_rows=block_rows
-    )[0]
+    size = len(texts), width
+    return stored_vectors(Path(folder) / digest, *size, compute, shown=progress and what, block_rows=block_rows)[0]
 
 
 def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | None:

@@ -1,9 +1,7 @@
 """Reads text: the columns of files, hubs and memory as tables of `datasets`, with roles, duplicates and exclusions.
 
-A source is one of: a file or glob (`.txt`, `.tsv`, `.csv`, `.json`, `.jsonl`, `.parquet`; all but Parquet also compressed), also
-in a bucket (`s3://...`, `gs://...`); `package:NAME/PATH` (a file inside an installed package); `data:PATH` (a file or glob in the
-folder JAXDISTILL_DATA); `hf:NAME[:CONFIG]:SPLIT:COLUMN`; `tfds:NAME:SPLIT:COLUMN`. `files:` before a file, glob or folder makes
-each file one text, whatever its extension. `raw:` or `quoted:` before a `.tsv` file or glob says how its quotes are read.
+A source is written as `options.Data.text` says. Files are `.txt`, `.tsv`, `.csv`, `.json`, `.jsonl` or `.parquet`, all but Parquet
+also compressed.
 
 Rows are duplicates or excluded by 8-byte hashes of their text. Among 100 million different rows, two share one with a
 probability of 0.03 %.
@@ -42,9 +40,7 @@ QUOTED = {"raw:": False, "quoted:": True}
 BUILDERS = {".txt": "text", ".tsv": "csv", ".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 """Maps suffixes to the builders of `datasets`."""
 PACKED = (".gz", ".bz2", ".xz", ".zst")
-EMPTY = re.compile(
-    "corresponds to no data|at least one example|No columns to parse|BatchSize must be greater|StopIteration"
-)
+EMPTY = re.compile("corresponds to no data|at least one example|No columns to parse|BatchSize must be|StopIteration")
 """Parts of the errors of `datasets` about files without rows."""
 COLON = re.compile(r":(?![^\[\]]*\])")
 """Separates the parts of a hub's spec; does not match inside a slice of a split, such as `train[:10000]`."""
@@ -53,6 +49,7 @@ QUOTED_CELL = re.compile(r'(?<![^\t\r\n])"((?:[^"]|"")*+)(?:"(?![^\t\r\n])|\Z)')
 TEXTS = "texts"
 """Folder of the cache with the tables of `cached_table`."""
 BATCH_ROWS = 4096
+"""Rows read, tokenised or written at a time; a killed run tokenises at most that many again."""
 
 Row = tuple[str, ...]
 ColumnNames = Mapping[str, str] | Sequence[str]
@@ -90,13 +87,12 @@ class Table(NamedTuple):
     label: str
     """Names the table in errors."""
 
-    def cells(self, begin: int = 0, size: int = BATCH_ROWS) -> Iterator[list[list[str]]]:
-        """Yields the texts of each of our columns, for `size` rows at a time from the row `begin` on; a missing value is an
-        empty text."""
+    def cells(self, begin: int = 0) -> Iterator[list[list[str]]]:
+        """Yields the texts of each of our columns, some rows at a time from the row `begin` on; a missing value is an empty text."""
         rows: Any = self.dataset.with_format("arrow")
-        for first in range(begin, len(self.dataset), size):
+        for first in range(begin, len(self.dataset), BATCH_ROWS):
             with foreign_errors(f"cannot read {self.label}"):  # Arrow does not check that a JSON file is in UTF-8
-                cells_by_name = rows[first : first + size].to_pydict()
+                cells_by_name = rows[first : first + BATCH_ROWS].to_pydict()
             values = {
                 name: ["" if cell is None or cell != cell else str(cell) for cell in cells]  # NaN differs from itself
                 for name, cells in cells_by_name.items()
@@ -285,23 +281,21 @@ def _loaded(files: Sequence[Path], columns: Mapping[str, str], spec: str, cache:
     import datasets
 
     builder = "text" if prefix(spec) == WHOLE else BUILDERS.get(suffix(files[0]))
+    options: dict[str, Any] = {}
     advice = ""
     if builder == "text":
-        options: dict[str, Any] = {"sample_by": "document" if prefix(spec) == WHOLE else "line"}
+        options = {"sample_by": "document" if prefix(spec) == WHOLE else "line"}
     elif builder == "csv":
         options = _csv_options(files[0], columns, spec, headerless=headerless)
         if options["quoting"] == csv.QUOTE_NONE:
             advice = f"; if its cells are quoted, write quoted:{files[0]}"
-    elif builder == "json":
-        options = {}
-        advice = "; if a column begins or changes its type late in the file, keep only the columns to read"
     elif builder == "parquet":
         from pyarrow import parquet
 
         with foreign_errors(f"cannot read {files[0]}"):
             available = parquet.read_schema(files[0]).names
         options = {"columns": _needed(available, columns) or None}
-    else:
+    elif builder != "json":
         raise InputError(f"{files[0]} has an unknown format; use {', '.join(BUILDERS)}, or files: before it.")
     if builder in ("text", "csv"):
         columns_of_file = options.get("names", [TEXT])
@@ -415,9 +409,7 @@ def _tfds_file(spec: str) -> Path:
         scalars = {name: cell for name, cell in row.items() if not getattr(cell, "shape", ())}
         return {name: cell.decode() if isinstance(cell, bytes) else cell for name, cell in scalars.items()}
 
-    remedy = (
-        "install jaxdistill[tfds], and where TensorFlow is installed, run tfds build NAME --file_format=array_record"
-    )
+    remedy = "install jaxdistill[tfds], and where TensorFlow is, run tfds build NAME --file_format=array_record"
     with foreign_errors(f"{spec} cannot be loaded as tfds:NAME:SPLIT:COLUMN; {remedy}"), quiet_datasets():
         import tensorflow_datasets as tfds
 

@@ -19,7 +19,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -43,8 +43,6 @@ FORMAT = 3
 """Version of the rules that decide which rows a text has, part of every digest; bump to invalidate everything stored for a text."""
 LAYOUT = 7
 """Version of the store's files and tokens, part of the store's digest only; bump to tokenise again."""
-BATCH_ROWS = 4096
-"""Input rows tokenised at a time; a killed run repeats at most that many."""
 
 
 class Gathered(NamedTuple):
@@ -166,9 +164,9 @@ class TokenStore:
 
     def roles(self, column: str, rows: Sequence[int] | Integer[np.ndarray, " n"]) -> list[str]:
         """The role of each sentence: `query`, `document`, or an empty string."""
-        portion_ends = np.cumsum(self._info["portion_rows"])
-        portions_of_rows = np.searchsorted(portion_ends, np.asarray(rows, np.int64), side="right")
-        return [self._info["roles"][portion][column] for portion in portions_of_rows]
+        ends = np.cumsum(self._info["portion_rows"])
+        portions = np.searchsorted(ends, np.asarray(rows, np.int64), side="right")
+        return [self._info["roles"][portion][column] for portion in portions]
 
     def tokenised(self, column: str, rows: Integer[np.ndarray, " n"], texts: Sequence[str]) -> Tokenised:
         """Tokenises `texts`, which replace the sentences of `rows`, with their roles' prompts; truncated to the longest sentence of the
@@ -247,7 +245,6 @@ def build_store(
     Of several processes that see the cache folder, one builds the store and the others wait.
 
     Args:
-      specs: files, globs and hub sets, see `text`.
       tokenizer: adds its special tokens; its padding and truncation settings are ignored.
       max_length: maximum tokens per sentence, special tokens and prompt included.
       cache_folder: holds the stores in `tokens`, each named by its digest.
@@ -285,9 +282,8 @@ def build_store(
     content = _digest(*parts)
     # The same files in other sources are the same text, but a store has the rows of each source.
     files_of_sources = [[len(text.source_files(spec)) for spec in specs]] if len(specs) > 1 else []
-    folder = (
-        Path(cache) / "tokens" / _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length, *files_of_sources)
-    )
+    digest = _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length, *files_of_sources)
+    folder = Path(cache) / "tokens" / digest
 
     def build(unfinished: Path) -> None:
         chosen = text.portions(specs, columns, roles, separate=chunking is not None)
@@ -297,13 +293,13 @@ def build_store(
         portion_rows = builder.tokenise(shown=progress and "tokenising")
         try:
             # Otherwise the digest could name other text.
-            for sources, digest in zip((specs, exclude), digests, strict=False):
-                text.check_unchanged(sources, digest)
+            for sources, before in zip((specs, exclude), digests, strict=False):
+                text.check_unchanged(sources, before)
         except InputError:
             shutil.rmtree(unfinished)
             raise
         info = builder.finish(portion_rows, dedupe=dedupe)
-        info |= {"digest": folder.name, "content": content, "source": digests[0]}
+        info |= {"digest": digest, "content": content, "source": digests[0]}
         (unfinished / "store.json").write_text(json.dumps(info, indent=1))
         unfinished.replace(folder)
         shutil.rmtree(folder / "rows")
@@ -357,20 +353,18 @@ class _Builder:
 
     def tokenise(self, *, shown: bool | str) -> list[int]:
         """Appends the rows that the files lack; returns the number of input rows of each portion."""
+
+        def tables_of(portion: Portion) -> Iterator[text.Table]:
+            return text.tables(self.specs[portion.source], portion.columns, cache=self.cache)
+
         # Twice, one table at a time: an open table keeps its file open, and a text may have thousands.
-        portion_rows = [
-            sum(
-                len(table.dataset)
-                for table in text.tables(self.specs[portion.source], portion.columns, cache=self.cache)
-            )
-            for portion in self.portions
-        ]
+        portion_rows = [sum(len(table.dataset) for table in tables_of(portion)) for portion in self.portions]
         first_row = 0  # of the table, among all input rows
         with progress_bar(sum(portion_rows), "rows", shown=shown) as bar:
             bar.update(self._input_rows)
             for portion in self.portions:
-                for table in text.tables(self.specs[portion.source], portion.columns, cache=self.cache):
-                    for cells in table.cells(max(self._input_rows - first_row, 0), BATCH_ROWS):
+                for table in tables_of(portion):
+                    for cells in table.cells(max(self._input_rows - first_row, 0)):
                         for name, values in self._arrays(cells, portion.roles).items():
                             with open(self.folder / name, "ab") as file:
                                 # Not `tofile`, which ignores a disk that is full at its last bytes.
@@ -383,12 +377,8 @@ class _Builder:
         return portion_rows
 
     def _arrays(self, cells: Sequence[Sequence[str]], roles: Sequence[str]) -> dict[str, np.ndarray]:
-        """Tokenises the rows of a batch that have no empty cell and are not excluded, or their chunks; returns arrays by file.
-
-        Args:
-          cells: the texts of each column of the next input rows.
-          roles: the role of each column.
-        """
+        """Tokenises those of the next input rows that have no empty cell and are not excluded, or their chunks; returns arrays by
+        file. `cells` and `roles` are of each column."""
         identity = [self.columns.index(name) for name in identifying(self.columns, chunked=self.chunking is not None)]
         others = [index for index in range(len(self.columns)) if index not in identity]
         stripped = zip(*([cell.strip() for cell in column] for column in cells), strict=True)

@@ -26,7 +26,6 @@ from jaxdistill.data.tokens import TokenStore
 
 RATES = {"delete_words": 0.1, "crop": 0.1}
 """Default rates of the augmentations that have one (ConGen, table 6; SimCSE, table 1)."""
-MASKED_CHARACTERS = 5
 SHORTEST_MASKED = 30
 """Sentences with fewer characters are not masked (Mirror-BERT's code, `erase_and_mask`)."""
 PAIRS = ("pair", "pair:reversed")
@@ -76,7 +75,7 @@ def parse_view(name: str, columns: Sequence[str]) -> View:
         column, second = ("text", SECOND) if name == "pair" else (SECOND, "text")
         return View(column=column, second=second)
     with contextlib.suppress(ValueError):
-        if kind == "mask_span" and 0 < (characters := int(rate or MASKED_CHARACTERS)) < SHORTEST_MASKED:
+        if kind == "mask_span" and 0 < (characters := int(rate or 5)) < SHORTEST_MASKED:
             return View(column="text", augmentation=kind, characters=characters)
         if kind in RATES and 0.0 < (share := float(rate or RATES[kind])) < 1.0:
             return View(column="text", augmentation=kind, rate=share)

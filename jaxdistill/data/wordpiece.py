@@ -69,9 +69,8 @@ def train_wordpiece(
             # In text without spaces, one rare character, or a length above 100, would make a sentence a single unknown token.
             rare = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in characters) + "]")
             cut = Regex(".{1,100}")
-            words = pre_tokenizers.Sequence(
-                [words, *(pre_tokenizers.Split(pattern, "isolated") for pattern in (rare, cut))]
-            )
+            splits = [pre_tokenizers.Split(pattern, "isolated") for pattern in (rare, cut)]
+            words = pre_tokenizers.Sequence([words, *splits])
 
         def bert_like(model: models.WordPiece) -> Tokenizer:
             tokenizer = Tokenizer(model)
