@@ -207,8 +207,11 @@ class Batches:
                 def bound(block: slice, stream=stream, view=view, draws=draws, most=most[index]) -> None:
                     most[block] = views.most_tokens(view, stream.store, rows[block], lambda: draws()[block])
 
+                def tokens(examples: np.ndarray, stream=stream, view=view, draws=draws) -> packing.Ragged:
+                    return views.viewed(view, stream.store, rows[examples], lambda: draws()[examples])
+
                 _in_blocks(bound, len(rows))
-                read.append(partial(_viewed, view, stream.store, rows, draws))
+                read.append(tokens)
             readers.append(read)
             lengths.append(most)
         order = packing.balanced_order(lengths[0].sum(axis=0), self.groups)
@@ -273,13 +276,6 @@ def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float], size:
         few = f"source {np.argmin(counts) + 1} of data.text has none of the {len(rows) // size} batches"
         raise InputError(f"{few} of an epoch; raise its data.weights, or reduce --config.data.batch_size.")
     return list(zip(parts, counts.tolist(), strict=True))
-
-
-def _viewed(
-    view: views.View, store: TokenStore, rows: np.ndarray, draws: Callable, examples: np.ndarray
-) -> packing.Ragged:
-    """Tokens of the `examples` among `rows`, under a view with these draws of all rows."""
-    return views.viewed(view, store, rows[examples], lambda: draws()[examples])
 
 
 def _in_blocks(work: Callable[[slice], None], rows: int) -> None:

@@ -190,10 +190,8 @@ def pad(
     pad_id: int,
     firsts: Integer[np.ndarray, " n"] | None = None,
 ) -> Tokens:
-    """Pads sentences to `[count, 1, length]`, one sentence per group; missing sentences are all padding.
-
-    Sentences must not be longer than `length`. For pairs, `firsts` is as in `Ragged`.
-    """
+    """Pads sentences of at most `length` tokens to `[count, 1, length]`, one sentence per group; missing sentences are all padding. For
+    pairs, `firsts` is as in `Ragged`."""
     missing = count - len(sequences)
     firsts = None if firsts is None else np.concatenate([firsts, np.zeros(missing, np.int64)])
     sentences = ragged([*sequences, *[np.zeros(0, np.int32)] * missing], firsts)

@@ -28,16 +28,12 @@ PARTS = (2, 3, 4, 6)
 
 
 def choose_shapes(
-    batches: Sequence[Sequence[Integer[np.ndarray, "g _"]]],
-    longest: Sequence[int],
-    *,
-    most: int = 4,
-    divided: bool = False,
+    batches: Sequence[Sequence[np.ndarray]], longest: Sequence[int], *, most: int = 4, divided: bool = False
 ) -> tuple[Shapes, ...]:
     """Chooses at most `most` sets of shapes, cheapest first: tight ones for most batches, and one that holds any batch.
 
     Args:
-      batches: sentence lengths of each stream, for some batches of the run.
+      batches: sentence lengths `[g, n]` of each stream, for some batches of the run.
       longest: maximum sentence length of each stream.
       most: 1 to 4. Each set is compiled once; fewer sets mean more padding.
       divided: whether rows may be divided into parts. On a TPU, arrays of short parts are mostly padding.
@@ -47,9 +43,7 @@ def choose_shapes(
     one has a margin for unseen batches.
     """
     # A teacher that reads the student's tokens needs the same shapes.
-    is_shared = len(set(longest)) == 1 and all(
-        np.array_equal(first, one) for first, *others in batches for one in others
-    )
+    is_shared = len({*longest}) == 1 and all(np.array_equal(batch[0], one) for batch in batches for one in batch)
     distinct = longest[:1] if is_shared else longest
     streams = [_Needs([batch[index] for batch in batches], size, divided) for index, size in enumerate(distinct)]
     if is_shared:
@@ -111,10 +105,8 @@ class _Needs:
 
     def at_level(self, level: float, among: Bool[np.ndarray, " batches"]) -> list[Shape]:
         """One shape per form: the `level` quantiles, each taken separately, of the whole and the divided rows that the batches `among` need."""
-        whole, divided = (
-            np.quantile(counts[among], level, axis=0, method="higher").astype(int)
-            for counts in (self.whole, self.divided)
-        )
+        counts = np.stack([self.whole[among], self.divided[among]])
+        whole, divided = np.quantile(counts, level, axis=1, method="higher").astype(int)
         forms = zip(whole.tolist(), divided.tolist(), self.forms, strict=True)
         return [Shape(rows + cut, length, cut, parts) for rows, cut, (length, parts) in forms]
 
@@ -127,23 +119,18 @@ class _Needs:
 
 def _cheapest(shapes: Sequence[Shape], least: int) -> Shape:
     """The cheapest shape whose rows have at least `least` slots."""
-    return min(
-        (shape for shape in shapes if shape.length >= least and shape.rows < NEVER), key=lambda shape: shape.cost
-    )
+    fitting = (shape for shape in shapes if shape.length >= least and shape.rows < NEVER)
+    return min(fitting, key=lambda shape: shape.cost)
 
 
 def _candidates(streams: Sequence[_Needs]) -> Iterator[Shapes]:
     """Yields tight shapes: for the batches within each candidate row length, one per quantile of the rows they need."""
     for share in SHARES:
         limits = [np.quantile(stream.reach, share, method="higher") for stream in streams]
-        below = np.all([stream.reach <= limit for stream, limit in zip(streams, limits, strict=True)], axis=0)
-        if not below.any():
-            continue
-        for level in LEVELS:
-            yield tuple(
-                _cheapest(stream.at_level(level, below), int(limit))
-                for stream, limit in zip(streams, limits, strict=True)
-            )
+        limited = list(zip(streams, limits, strict=True))
+        below = np.all([stream.reach <= limit for stream, limit in limited], axis=0)
+        for level in LEVELS if below.any() else ():
+            yield tuple(_cheapest(stream.at_level(level, below), int(limit)) for stream, limit in limited)
 
 
 def _cost(shapes: Shapes) -> float:

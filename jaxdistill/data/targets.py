@@ -24,7 +24,6 @@ from jaxdistill.core.paths import other_cache
 from jaxdistill.core.runtime import Advance, Interrupted, Interrupts, progress_bar
 
 VECTORS, DONE = "vectors.npy", "done.npy"
-
 BLOCK_ROWS = 8192
 """Rows that are embedded together; a killed run repeats at most this many."""
 SAMPLE = 1 << 16
@@ -49,7 +48,7 @@ def stored_vectors(
     memory-mapped vectors, and the sum of the blocks' counts.
 
     Args:
-      folder: its name stands for everything that determines the vectors.
+      folder: named by a digest of everything that determines the vectors.
       compute: returns the vectors of a range of rows, and any count that the caller wants summed. Ranges rise. The second
         argument takes numbers of rows just finished, and raises `Interrupted` after a signal.
       shown: as in `progress_bar`; the first process shows its own share.

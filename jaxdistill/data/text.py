@@ -57,8 +57,7 @@ ColumnNames = Mapping[str, str] | Sequence[str]
 Roles = tuple[Mapping[str, str], ...]
 """For each source, a mapping of its columns to their roles; an empty string for no role."""
 Text = str | Path | Iterable[Any]
-"""A source as on the command line (path, glob, `hf:...`), paths of files, or text in memory: strings, tuples, mappings, a
-column or a table."""
+"""Sources as on the command line, paths of files, or text in memory: strings, tuples, mappings, a column or a table."""
 
 log = logging.getLogger(__name__)
 
@@ -68,14 +67,11 @@ class MissingColumn(InputError):
 
 
 class Portion(NamedTuple):
-    """Some columns of a source."""
+    """Some columns of the source with an index: our names mapped to the file's, and the role of each, empty for none."""
 
     source: int
-    """Index of its spec."""
     columns: Mapping[str, str]
-    """Maps our column names to the file's."""
     roles: Sequence[str]
-    """The role of each column; empty for none."""
 
 
 class Table(NamedTuple):
@@ -351,9 +347,8 @@ def _opened(path: Path) -> Any:
 
 
 @lru_cache
-def _is_quoted(path: Path, changed: int) -> bool:
-    """`looks_quoted`, logged once for each state of the file; `changed` only keys the cache. Raises `InputError` if a later cell is
-    not quoted properly."""
+def _is_quoted(path: Path, changed_ns: int) -> bool:
+    """`looks_quoted`, logged once for each state of the file; raises `InputError` if a later cell is not quoted properly."""
     is_quoted = looks_quoted(path)
     if is_quoted:
         problem = f"{path}: the first quotes surround cells, but others do not; write raw:{path} if quotes are text, or quoted:{path}"
@@ -493,9 +488,8 @@ def columns_of(columns: str | ColumnNames | Sequence[tuple[str, str]] | None) ->
 def sources_of(
     text: Text, columns: Mapping[str, str], *, argument: str = "text", numbers: Sequence[str] = ()
 ) -> list[str]:
-    """The sources of a text; a string lists them as on the command line, text in memory becomes a cache file named by its content.
-
-    `None`, NaN and similar values become empty sentences, which training leaves out and counts, as in a file.
+    """The sources of a text; a string lists them as on the command line, text in memory becomes a cache file named by its content. `None`,
+    NaN and similar values become empty sentences, as in a file.
 
     Args:
       columns: maps views to columns; for tuples, in their order. Empty: the text has only sentences.

@@ -80,12 +80,9 @@ class PairTemplate(NamedTuple):
 
 
 class TokenStore:
-    """Random access to tokenised rows, memory-mapped.
+    """Random access to the tokenised rows of a folder that `build_store` has written, memory-mapped.
 
-    Args:
-      folder: written by `build_store`.
-      tokenizer: the store's tokenizer, for views that change the text. It is modified, so pass a copy.
-      chunking: how the texts were split, if they were.
+    The tokenizer is the store's, for views that change the text; it is modified, so pass a copy.
     """
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, chunking: Chunking | None = None):
@@ -430,7 +427,6 @@ class _Builder:
         kept = np.arange(len(repeat_keys))
         if dedupe:
             kept = np.sort(np.unique(repeat_keys, return_index=True)[1])  # the first row of each key
-
         input_row = self._read("rows/input_row")
         self._write("input_row", input_row[kept])
         self._write("keys", self._read("rows/keys")[kept])
