@@ -98,11 +98,8 @@ def encode(
     prompt = embedder.prefix(prompt_name or None, role)
     if not 0 <= dims <= embedder.width:
         raise InputError(f"dims={dims} must be from 1 to {embedder.width}, the width of the model's vectors; 0: all.")
-    width, text_digest, rows_of_text = (
-        dims or embedder.width,
-        content_digest(specs),
-        partial(read, specs, {TEXT: column}),
-    )
+    width, text_digest = dims or embedder.width, content_digest(specs)
+    rows_of_text = partial(read, specs, {TEXT: column})
     origin = {
         "model": embedder.model.digest(), "max_length": embedder.model.max_length, "prompt": prompt, "text": text_digest,
         "precision": embedder.compute_dtype.name, "column": column, "batch_size": batch_size, "dims": dims, "keep_text": keep_text,

@@ -140,10 +140,8 @@ class Batches:
         streams = []
         for stream, readers, (first, shape) in zip(self._streams, plan.readers, self._packed(plan), strict=True):
             parts = [read(examples) for read in readers]
-            ids, lengths = (
-                np.concatenate([part.ids for part in parts]),
-                np.concatenate([part.lengths for part in parts]),
-            )
+            ids = np.concatenate([part.ids for part in parts])
+            lengths = np.concatenate([part.lengths for part in parts])
             firsts = None
             if any(view.second for view in stream.views):
                 # The sentences of single views count as first ones.
@@ -192,7 +190,8 @@ class Batches:
         for stream, unread in zip(self._streams, terms.unread, strict=False):
             read, most = list[Callable](), np.empty((len(stream.views), len(rows)), np.int64)
             for index, view in enumerate(stream.views):
-                draws, sentences = partial(uniform, stream.views[:index].count(view)), None
+                draws = partial(uniform, stream.views[:index].count(view))
+                sentences = None
                 if index in unread:  # a single padding token
                     sentences = packing.Ragged(np.full(len(rows), stream.store.pad_id), np.ones(len(rows), np.int64))
                 elif view.changes_text:  # its lengths are only known after tokenising

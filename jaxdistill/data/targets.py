@@ -135,8 +135,9 @@ def cached_vectors(
     def compute(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
         return embed(texts[rows.start : rows.stop], advance), 0  # nothing to count
 
-    size = len(texts), width
-    return stored_vectors(Path(folder) / digest, *size, compute, shown=progress and what, block_rows=block_rows)[0]
+    return stored_vectors(
+        Path(folder) / digest, len(texts), width, compute, shown=progress and what, block_rows=block_rows
+    )[0]
 
 
 def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | None:

@@ -430,7 +430,7 @@ class _Builder:
         input_row = self._read("rows/input_row")
         self._write("input_row", input_row[kept])
         self._write("keys", self._read("rows/keys")[kept])
-        columns, column_lines, summed = {}, [], ("truncated", *Unknown._fields)
+        columns, column_lines = {}, []
         for index, name in enumerate(self.columns):
             for kind in ("", "text."):
                 lengths = self._read(f"rows/{index}.{kind}lengths")
@@ -438,6 +438,7 @@ class _Builder:
                 self._write(f"{index}.{kind}begins", (np.cumsum(lengths) - lengths)[kept])
             for kind in ("words", "tokens"):
                 self._write(f"{index}.{kind}", self._read(f"rows/{index}.{kind}")[kept])
+            summed = ("truncated", *Unknown._fields)
             columns[name] = {kind: int(self._read(f"rows/{index}.{kind}")[kept].sum()) for kind in summed}
             lengths = self._read(f"rows/{index}.lengths")[kept]
             columns[name]["longest"] = int(lengths.max())
