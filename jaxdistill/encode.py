@@ -21,7 +21,8 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -38,8 +39,8 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import drafted, output_file, try_writing, writing
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import Advance, source_digest
-from jaxdistill.data.targets import BLOCK_ROWS, VECTORS, checked_block, finished, stored_vectors, write_note
-from jaxdistill.data.text import TEXT, Text, Watched, sources_of, split_specs
+from jaxdistill.data.targets import BLOCK_ROWS, VECTORS, finished, stored_vectors, write_note
+from jaxdistill.data.text import TEXT, Row, Text, check_unchanged, content_digest, read, sources_of, split_specs
 from jaxdistill.models.inference import Embedder, load
 from jaxdistill.models.vectors import unit_rows
 
@@ -97,9 +98,10 @@ def encode(
     prompt = embedder.prefix(prompt_name or None, role)
     if not 0 <= dims <= embedder.width:
         raise InputError(f"dims={dims} must be from 1 to {embedder.width}, the width of the model's vectors; 0: all.")
-    width, watched = dims or embedder.width, Watched(specs, {TEXT: column})
+    width, text_digest = dims or embedder.width, content_digest(specs)
+    rows_of_text = partial(read, specs, {TEXT: column})
     origin = {
-        "model": embedder.model.digest(), "max_length": embedder.model.max_length, "prompt": prompt, "text": watched.digest,
+        "model": embedder.model.digest(), "max_length": embedder.model.max_length, "prompt": prompt, "text": text_digest,
         "precision": embedder.compute_dtype.name, "column": column, "batch_size": batch_size, "dims": dims, "keep_text": keep_text,
     }  # fmt: skip
     with processes.agreed() as facts:
@@ -110,16 +112,16 @@ def encode(
         if processes.is_first():  # in only one process: two would see each other's file
             with writing(path):
                 try_writing(path)
-        compute = _block_encoder(embedder, watched, prompt, width)
+        compute = _block_encoder(embedder, rows_of_text(), prompt, width)
         digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:12]
-        folder, rows = path.with_name(f".{path.name[:200]}.{digest}.part"), sum(1 for _ in watched.rows())
-        _, truncated = stored_vectors(folder, rows, width, compute, unit="sentences", shown=show_progress_bar)
-        watched.check()
+        folder, rows = path.with_name(f".{path.name[:200]}.{digest}.part"), sum(1 for _ in rows_of_text())
+        _, truncated = stored_vectors(folder, rows, width, compute, shown=show_progress_bar)
+        check_unchanged(specs, text_digest)
         counts = {"rows": rows, "truncated": truncated}
         processes.wait("all have read the folder")  # the first process then removes it
         if processes.is_first():
             with writing(path), drafted(path) as draft:
-                _write(draft, folder / VECTORS, path.suffix, watched if keep_text else None)
+                _write(draft, folder / VECTORS, path.suffix, rows_of_text() if keep_text else None)
                 write_note(path, origin, counts)
             for leftover in path.parent.glob(f".{glob.escape(path.name[:200])}.*.part"):
                 shutil.rmtree(leftover)
@@ -134,13 +136,13 @@ def encode(
 
 
 def _block_encoder(
-    embedder: Embedder, text: Watched, prompt: str, width: int
+    embedder: Embedder, unread: Iterator[Row], prompt: str, width: int
 ) -> Callable[[range, Advance], tuple[np.ndarray, int]]:
     """Returns a function from a range of rows to their vectors `[n, width]` and the number of truncated texts.
 
-    Ranges must come in ascending order, because the text is read once; rows between them are skipped.
+    Ranges must come in ascending order, because the text, `unread`, is read once; rows between them are skipped.
     """
-    unread, position = text.rows(), 0
+    position = 0
 
     def encode_block(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
         nonlocal position
@@ -151,12 +153,12 @@ def _block_encoder(
         vectors = embedder.encode_ids(ids, advance=advance)
         if width < embedder.width:
             vectors = unit_rows(vectors[:, :width])
-        return checked_block(vectors, rows.start), sum(bool(encoding.overflowing) for encoding in encodings)
+        return vectors, sum(bool(encoding.overflowing) for encoding in encodings)
 
     return encode_block
 
 
-def _write(path: Path, vectors: Path, suffix: str, text: Watched | None) -> None:
+def _write(path: Path, vectors: Path, suffix: str, text: Iterator[Row] | None) -> None:
     """Copies a `.npy` file, or writes its vectors as a Parquet table, with the sentences of a text beside them."""
     if suffix == ".npy":
         shutil.copyfile(vectors, path)
@@ -165,15 +167,15 @@ def _write(path: Path, vectors: Path, suffix: str, text: Watched | None) -> None
     fields: list[Any] = [("embedding", pyarrow.list_(pyarrow.float32(), width))]
     if text:
         fields.insert(0, (TEXT, pyarrow.string()))
-    schema, sentences = pyarrow.schema(fields), text.rows() if text else None
+    schema = pyarrow.schema(fields)
     # Neither vectors nor sentences repeat much, so dictionary encoding would only cost time.
     with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
         for begin in range(0, rows, BLOCK_ROWS):
             # Opened again for each block: the pages of an open map count as memory of the process.
             block = np.load(vectors, mmap_mode="r")[begin : begin + BLOCK_ROWS]
             columns: list[Any] = [pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(block.ravel()), width)]
-            if sentences:
-                columns.insert(0, [sentence for (sentence,) in islice(sentences, len(block))])
+            if text:
+                columns.insert(0, [sentence for (sentence,) in islice(text, len(block))])
             writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
 
 

@@ -61,7 +61,7 @@ from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import source_digest, versions
 from jaxdistill.data.targets import refuse_changes
-from jaxdistill.data.text import content_digest, local_files
+from jaxdistill.data.text import content_digest, source_files
 from jaxdistill.evals import geometry, papers, report, suite, transfer
 from jaxdistill.evals.evaluation import EmbeddingCache, Model, Sources
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model, locate
@@ -350,7 +350,7 @@ def _planned(inputs: Mapping[str, Any], mteb_folder: Path | None) -> suite.Suite
     for line in plan.absent:
         _print_error(f"skipped: {line}")
     scored_files = {path.resolve() for _, test_set in plan.sets for path in test_set.paths}
-    if both := scored_files & {*map(Path.resolve, local_files(inputs["whiten"]))}:
+    if both := scored_files & {path.resolve() for spec in inputs["whiten"] for path in source_files(spec)}:
         raise InputError(f"whiten={min(both)} is a test set of this evaluation; fit on another text.")
     return plan
 

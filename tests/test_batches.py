@@ -49,7 +49,7 @@ def test_a_batch_holds_the_views_of_its_rows_in_order(store):
     batches = batches_of(store, store, **VIEWS, batch_size=8, groups=2)
     batch, rows = batches.batch_at(5), rows_at(batches, 5)
     student, teacher = unpacked(batch.student), unpacked(batch.teacher)
-    assert teacher == [store.ids("text", row).tolist() for row in rows]
+    assert teacher == [store.gather("text", [row]).ids.tolist() for row in rows]
     assert student[0::2] == teacher
     for whole, thinned in zip(teacher, student[1::2], strict=True):
         assert 3 <= len(thinned) <= len(whole) and {whole[0], whole[-1]} <= set(thinned)
@@ -66,7 +66,7 @@ def test_each_process_reads_and_packs_its_own_groups_which_together_are_the_batc
     read = dict.fromkeys((1, 4), 0)
 
     def counted(store, column, rows, gather=TokenStore.gather):
-        read[count] += int(store.lengths(column)[rows].sum())
+        read[count] += int(store.counts_of(column, rows).lengths.sum())
         return gather(store, column, rows)
 
     monkeypatch.setattr(TokenStore, "gather", counted)

@@ -109,7 +109,7 @@ def test_control_c_says_how_to_go_on_and_only_the_rest_is_computed(
     arguments = [f"--model={model}", f"--text={text}", "--no_show_progress_bar", "--keep_text"]
     with pytest.raises(SystemExit) as ended:
         cli.run(encode.main, [*arguments, f"--output={output}"])
-    line = "interrupted: 4 of 7 sentences are done; give the same command again to continue\n"
+    line = "interrupted: 4 of 7 rows are done; give the same command again to continue\n"
     assert (ended.value.code, capsys.readouterr().err) == (runtime.INTERRUPTED, line)
     assert not output.exists()
     encode.main([*arguments, f"--output={output}"])

@@ -65,11 +65,11 @@ def test_each_sentence_is_behind_the_prompt_of_its_role_and_views_keep_it(folder
     prompts = ["the cat ", "the cat ", "", ""]
     assert store.roles("text", rows) == ["query", "query", "document", "document"]
     for row, prompt, text in zip(rows, prompts, texts, strict=True):
-        assert store.ids("text", row).tolist() == tokenizer.encode(prompt + text).ids
+        assert store.gather("text", [row]).ids.tolist() == tokenizer.encode(prompt + text).ids
         assert store.text("text", row) == text
     assert store.texts("text", {"query": "q: ", "document": "d: "})[40:42] == ["q: the same", "d: the same"]
-    rewritten = store.tokenised("text", rows, texts, max_length=64)
-    assert np.array_equal(rewritten.ids, np.concatenate([store.ids("text", row) for row in rows]))
+    rewritten = store.tokenised("text", rows, texts)
+    assert np.array_equal(rewritten.ids, np.concatenate([store.gather("text", [row]).ids for row in rows]))
     crop = views.viewed(views.parse_view("crop:0.9", store.columns), store, rows, lambda: np.zeros((4, 64)))
     begins = np.cumsum(crop.lengths) - crop.lengths
     prompt = tokenizer.encode("the cat", add_special_tokens=False).ids

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.data import tokens
+from jaxdistill.data import text, tokens
 from jaxdistill.data.views import parse_view, viewed
 
 from tiny_models import tiny_tokenizer
@@ -30,8 +30,8 @@ def files_in(folder):
 def test_the_store_holds_what_the_tokenizer_gives(tmp_path, kind):
     store = store_of(tmp_path, SENTENCES, tokenizer=KINDS[kind](), max_length=200)
     expected = [encoding.ids for encoding in bare(KINDS[kind]()).encode_batch(SENTENCES)]
-    assert [store.ids("text", row).tolist() for row in range(store.rows)] == expected
-    assert store.lengths("text").tolist() == list(map(len, expected))
+    assert [store.gather("text", [row]).ids.tolist() for row in range(store.rows)] == expected
+    assert store.gather("text", np.arange(store.rows)).lengths.tolist() == list(map(len, expected))
     assert store.longest("text") == max(map(len, expected))
     texts = store.texts()
     assert list(texts) == SENTENCES and texts[-2:] == SENTENCES[-2:] and texts[-1] == SENTENCES[-1]
@@ -47,7 +47,7 @@ def test_a_token_belongs_to_the_prompt_if_it_ends_there(tmp_path):
 def test_a_prompt_is_in_front_and_belongs_to_no_word(tmp_path, kind):
     store = store_of(tmp_path, SENTENCES, tokenizer=KINDS[kind](), max_length=200, prompts={"": "query: "})
     for row, sentence in enumerate(SENTENCES):
-        assert store.ids("text", row).tolist() == bare(KINDS[kind]()).encode("query: " + sentence).ids
+        assert store.gather("text", [row]).ids.tolist() == bare(KINDS[kind]()).encode("query: " + sentence).ids
         assert words(store, row).max() + 1 == len(sentence.split())
         assert store.text("text", row) == sentence
     assert store.content_digest == store_of(tmp_path, SENTENCES).content_digest
@@ -55,9 +55,9 @@ def test_a_prompt_is_in_front_and_belongs_to_no_word(tmp_path, kind):
 
 def test_long_sentences_are_cut_counted_and_reported(tmp_path):
     store = store_of(tmp_path, ["the cat", "the " * 500, "the the the the", "cat the the the the"], max_length=6)
-    assert store.lengths("text").tolist() == [4, 6, 6, 6]
-    assert store.ids("text", 1)[-1] == word_piece().token_to_id("[SEP]")
-    assert store.ids("text", 3)[1] == word_piece().token_to_id("cat"), "they are cut at their end"
+    assert store.gather("text", np.arange(store.rows)).lengths.tolist() == [4, 6, 6, 6]
+    assert store.gather("text", [1]).ids[-1] == word_piece().token_to_id("[SEP]")
+    assert store.gather("text", [3]).ids[1] == word_piece().token_to_id("cat"), "they are cut at their end"
     report = "\n".join(store.report())
     assert "50.00% of sentences truncated at 6 tokens" in report and "left out" not in report
 
@@ -117,7 +117,7 @@ def test_batches_do_not_show(tmp_path, monkeypatch):
     """Rows with an empty cell, and batches without any other row, included."""
     lines = [*made_up(20), *[""] * 9, *made_up(20), " ", "x"]
     whole = store_of(tmp_path, lines, dedupe=True)
-    monkeypatch.setattr(tokens, "BATCH_ROWS", 3)
+    monkeypatch.setattr(text, "BATCH_ROWS", 3)
     again = store_of(tmp_path, lines, dedupe=True, cache_folder=tmp_path / "other")
     assert list(again.texts()) == [*made_up(20), "x"]
     assert files_in(whole.folder) == files_in(again.folder)
@@ -125,10 +125,17 @@ def test_batches_do_not_show(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("ended", [0, 2, 3])
 def test_a_killed_tokenisation_goes_on_where_it_ended(tmp_path, monkeypatch, ended):
-    """Also where it was killed between the files of a batch."""
-    monkeypatch.setattr(tokens, "BATCH_ROWS", 8)
-    lines, tokenise, calls = made_up(30), tokens.tokenised_words, itertools.count()
-    whole = store_of(tmp_path, lines)
+    """Also where it was killed between the files of a batch, or between two files of the text."""
+    monkeypatch.setattr(text, "BATCH_ROWS", 8)
+    tokenise, calls = tokens.tokenised_words, itertools.count()
+    for name, lines in {"a": made_up(16), "b": made_up(14, seed=1)}.items():
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["text", *lines]))
+
+    def store(cache):
+        options = {"tokenizer": word_piece(), "max_length": 16, "cache_folder": tmp_path / cache}
+        return tokens.build_store([f"{tmp_path}/*.tsv"], **options)
+
+    whole = store("cache")
 
     def killed(*args, **options):
         if next(calls) == ended:
@@ -137,13 +144,13 @@ def test_a_killed_tokenisation_goes_on_where_it_ended(tmp_path, monkeypatch, end
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(tokens, "tokenised_words", killed)
-        store_of(tmp_path, lines, cache_folder=tmp_path / "other")
+        store("other")
     (unfinished,) = tmp_path.glob("other/tokens/*.unfinished")
     with open(unfinished / "0.ids", "ab") as file:
         file.write(b"begun")
     calls = itertools.count(start=10)
     monkeypatch.setattr(tokens, "tokenised_words", killed)
-    again = store_of(tmp_path, lines, cache_folder=tmp_path / "other")
+    again = store("other")
     assert next(calls) == 10 + 4 - ended
     assert files_in(again.folder) == files_in(whole.folder)
     assert not list(again.folder.parent.glob("*.unfinished")), "only the store stays"

@@ -100,7 +100,7 @@ def test_a_language_without_spaces_gets_tokens_and_not_one_unknown_word(tmp_path
     tokenizer = read(folder)
     with_rare = f"{fresh}\u2603{fresh}"
     assert len(fresh) > 100
-    found = words.tokenised_words(tokenizer, [fresh, with_rare], "", 500, unknown=unknown_id(tokenizer))
+    found = words.tokenised_words(tokenizer, [fresh, with_rare], ["", ""], 500, unknown=unknown_id(tokenizer))
     assert found.unknown.unknown_tokens == found.unknown.unknown_characters == 1  # the snowman alone
     assert found.unknown.characters == 3 * len(fresh) + 1
     theirs = transformers.AutoTokenizer.from_pretrained(str(folder))

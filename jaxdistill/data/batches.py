@@ -5,7 +5,7 @@ all groups this way, then reads and packs only its own, so the batch is the same
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
@@ -27,33 +27,19 @@ BLOCK_ROWS = 1024
 """Sentences whose draws and lengths one thread computes at a time."""
 QUEUE_SEED = 16349
 """Seed with which ConGen's code draws the sentences of the first queue, regardless of the run's seed; draws reserved rows."""
-MAX_THREADS = 8
-"""Threads that plan a large batch; numpy releases the interpreter lock."""
 
 
-class _Stream(NamedTuple):
-    """The token store and views of the student or the teacher."""
+class Viewed:
+    """A tokenised text, and the views that the student or the teacher reads of it; `names` are theirs, see `views`."""
 
-    store: TokenStore
-    views: tuple[views.View, ...]
-
-    @classmethod
-    def of(cls, viewed: "Viewed") -> "_Stream":
-        return cls(viewed.store, tuple(views.parse_view(name, viewed.store.columns) for name in viewed.views))
-
-    @property
-    def longest(self) -> int:
-        return max(view.longest(self.store) for view in self.views)
+    def __init__(self, store: TokenStore, names: Sequence[str]):
+        self.store = store
+        self.views = [views.parse_view(name, store.columns) for name in names]
 
     def most_words(self, rows: Integer[np.ndarray, " b"]) -> int:
         """The most words that a sentence has in a column of a random view; at least 1."""
         columns = {view.column for view in self.views if view.is_random}
         return max((int(self.store.counts_of(column, rows).words.max(initial=1)) for column in columns), default=1)
-
-    def each_use(self) -> Iterator[tuple[int, "views.View", int]]:
-        """Yields (index, view, number of earlier uses of the same view)."""
-        for index, view in enumerate(self.views):
-            yield index, view, self.views[:index].count(view)
 
 
 class _Plan(NamedTuple):
@@ -63,21 +49,12 @@ class _Plan(NamedTuple):
     """Store rows in the order of the epoch."""
     order: Integer[np.ndarray, " b"]
     """Examples of the batch in group order, as indices of `rows`."""
-    uniform: Callable[[int], Float[np.ndarray, "b draws"]]
-    """Draws the random numbers of the n-th use of an augmentation, one per word."""
     slots: list[Integer[np.ndarray, "g n"]]
     """Slots to reserve for each sentence, at least its length; group-major, an example's views adjacent."""
-    changed: list[dict[int, packing.Ragged]]
-    """Maps the index of each view that changes the text, or is not read, to its sentences, in the order of the epoch."""
+    readers: list[list[Callable[[Integer[np.ndarray, " m"]], packing.Ragged]]]
+    """For each view, a function from examples, as indices of `rows`, to their tokens."""
     terms: SourceTerms
     """What a batch of this source trains; the views that it does not need are not read."""
-
-
-class Viewed(NamedTuple):
-    """A tokenised text, and the names of the views that a model reads of it, see `views`."""
-
-    store: TokenStore
-    views: Sequence[str]
 
 
 class Batches:
@@ -91,8 +68,6 @@ class Batches:
       student: what the student reads. Repeated views are drawn independently; the n-th use of a view keeps the same words for
         student and teacher.
       teacher: what a live teacher reads, of the same rows; or its stored vectors, one array `[rows, e]` per view.
-      batch_size: sentences per step.
-      seed: seed of order and augmentation.
       weights: relative sampling weight of each source; empty: all sentences are sampled equally often.
       sources: for each source, the terms of the objective that its batches train; empty: batches mix the sources.
       keyed: whether batches have `keys`, hashes by which an objective compares texts.
@@ -120,20 +95,27 @@ class Batches:
     ):
         self.batch_size, self.groups, self.seed = batch_size, groups, seed
         self._local = np.arange(groups) if local is None else local
-        self._student = _Stream.of(student)
-        live = isinstance(teacher, Viewed)
-        self._teacher, self._targets = (_Stream.of(teacher), ()) if live else (None, tuple(teacher))
-        self.reserved, self.trained = _split(student.store, reserve_rows, batch_size)
+        self._student, self._streams, self._targets = student, [student], ()
+        if isinstance(teacher, Viewed):
+            self._streams.append(teacher)
+        else:
+            self._targets = tuple(teacher)
+        store = student.store
+        self.reserved = np.sort(np.random.RandomState(QUEUE_SEED).permutation(store.rows)[:reserve_rows])
+        # By key, not by row: a repeat of a reserved sentence must not be trained on either.
+        self.trained = np.flatnonzero(~np.isin(store.keys, store.keys[self.reserved]))
+        if len(self.trained) < batch_size:
+            without = f" without the {reserve_rows} reserved ones and their repeats" if reserve_rows else ""
+            raise InputError(
+                f"{len(self.trained)} of the text's {store.rows} sentences are left for training{without}, and one batch needs "
+                f"{batch_size}; add text, or reduce --config.data.batch_size."
+            )
         self._sources, self._keyed = sources, keyed
-        weights = weights or (student.store.source_rows if sources else ())
-        self._shares = _shares(student.store, self.trained, weights, batch_size if sources else 1)
-        self._draws = max(stream.store.max_length for stream in self._streams)
+        weights = weights or (store.source_rows if sources else ())
+        self._shares = _shares(store, self.trained, weights, batch_size if sources else 1)
+        self._most_draws = max(stream.store.max_length for stream in self._streams)
         self._epoch = lru_cache(maxsize=2)(self._epoch_rows)
         self._max_shapes, self._divided = max_shapes, divided
-
-    @property
-    def _streams(self) -> list[_Stream]:
-        return [stream for stream in (self._student, self._teacher) if stream is not None]
 
     @property
     def steps_per_epoch(self) -> int:
@@ -143,7 +125,7 @@ class Batches:
     def shapes(self) -> tuple[packing.Shapes, ...]:
         """Possible shapes of a batch, smallest first: each has one shape per stream."""
         batches = [self._plan(step).slots for step in range(SIMULATED_STEPS)]
-        longest = [stream.longest for stream in self._streams]
+        longest = [max(view.longest(stream.store) for view in stream.views) for stream in self._streams]
         return choose_shapes(batches, longest, most=self._max_shapes, divided=self._divided)
 
     @property
@@ -154,26 +136,32 @@ class Batches:
     def batch_at(self, step: int) -> Batch:
         """This process's groups of a step's batch; steps count from 0."""
         plan = self._plan(step)
-        local_examples = plan.order.reshape(self.groups, -1)[self._local].ravel()
-        student, *teacher = [
-            packing.filled(_viewed(stream, plan, changed, local_examples), first, shape, pad_id=stream.store.pad_id)
-            for stream, changed, (first, shape) in zip(self._streams, plan.changed, self._packed(plan), strict=True)
-        ]
-        rows, targets, active = plan.rows[local_examples], None, None
+        examples = plan.order.reshape(self.groups, -1)[self._local].ravel()
+        streams = []
+        for stream, readers, (first, shape) in zip(self._streams, plan.readers, self._packed(plan), strict=True):
+            parts = [read(examples) for read in readers]
+            ids = np.concatenate([part.ids for part in parts])
+            lengths = np.concatenate([part.lengths for part in parts])
+            firsts = None
+            if any(view.second for view in stream.views):
+                # The sentences of single views count as first ones.
+                firsts = np.concatenate([part.lengths if part.firsts is None else part.firsts for part in parts])
+            # An example's views adjacent.
+            by_example = np.arange(len(lengths)).reshape(len(parts), -1).T.ravel()
+            sentences = packing.Ragged(ids, lengths, firsts).taken(by_example)
+            streams.append(packing.filled(sentences, first, shape, pad_id=stream.store.pad_id))
+        rows, targets, active, keys = plan.rows[examples], None, None, None
         if self._targets:
             targets = np.stack([np.asarray(target[rows], np.float32) for target in self._targets], axis=1)
         if plan.terms.active:
             active = np.tile(np.array(plan.terms.active, np.float32), (len(rows), 1))
-        keys = self._keys(rows) if self._keyed else None
-        return Batch(student, teacher[0] if teacher else None, targets, keys, active)
-
-    def _keys(self, rows: Integer[np.ndarray, " m"]) -> Integer[np.ndarray, "m v 2"]:
-        """Hashes of the columns that the student's views read."""
-        store, columns = self._student.store, [view.column for view in self._student.views]
-        hashed = {column: [text_key(store.text(column, row)) for row in rows] for column in {*columns} - {TEXT}}
-        hashed[TEXT] = store.keys[rows].tolist()
-        keys = np.array([hashed[column] for column in columns], np.uint64)
-        return np.ascontiguousarray(keys.T)[..., None].view(np.uint32)
+        if self._keyed:  # [examples, views, 2]: hashes of the columns that the student's views read
+            store, columns = self._student.store, [view.column for view in self._student.views]
+            hashed = {column: [text_key(store.text(column, row)) for row in rows] for column in {*columns} - {TEXT}}
+            hashed[TEXT] = store.keys[rows].tolist()
+            by_view = np.array([hashed[column] for column in columns], np.uint64)
+            keys = np.ascontiguousarray(by_view.T)[..., None].view(np.uint32)
+        return Batch(streams[0], streams[1] if len(streams) > 1 else None, targets, keys, active)
 
     def _packed(self, plan: _Plan) -> list[tuple[Integer[np.ndarray, "local n"], packing.Shape]]:
         """For each stream, the first slot of each sentence of this process's groups, and the smallest shape that holds
@@ -181,10 +169,10 @@ class Batches:
         for shapes in self.shapes:
             packed = []
             for slots, shape in zip(plan.slots, shapes, strict=True):
-                first = packing.first_slots(slots, shape, self._local)
+                first = packing.first_slots(slots, shape)
                 if first is None:
                     break
-                packed.append((first, shape))
+                packed.append((first[self._local], shape))
             else:
                 return packed
         raise AssertionError("the last shape holds any batch")
@@ -194,47 +182,56 @@ class Batches:
         stored targets train the same."""
         epoch, index = divmod(step, self.steps_per_epoch)
         rows = self._epoch(epoch)[index * self.batch_size : (index + 1) * self.batch_size]
-        uniform = self._uniform(step, max(stream.most_words(rows) for stream in self._streams))
+        uniform = lru_cache(partial(self._draws, step, max(stream.most_words(rows) for stream in self._streams)))
         terms = SourceTerms((), (set(), set()))
         if self._sources:
             terms = self._sources[np.searchsorted(np.cumsum(self._student.store.source_rows), rows[0], side="right")]
-        # Lengths of views that change the text are only known after tokenising. A view that is not read has one padding token.
-        changed = [
-            {
-                index: packing.Ragged(np.full(len(rows), stream.store.pad_id), np.ones(len(rows), np.int64))
-                if index in unread
-                else views.viewed(view, stream.store, rows, partial(uniform, use))
-                for index, view, use in stream.each_use()
-                if view.changes_text or index in unread
-            }
-            for stream, unread in zip(self._streams, terms.unread, strict=False)
-        ]
-        streams = zip(self._streams, changed, strict=True)
-        lengths = [_most_tokens(stream, sentences, rows, uniform) for stream, sentences in streams]
+        readers, lengths = [], []
+        for stream, unread in zip(self._streams, terms.unread, strict=False):
+            read, most = list[Callable](), np.empty((len(stream.views), len(rows)), np.int64)
+            for index, view in enumerate(stream.views):
+                draws = partial(uniform, stream.views[:index].count(view))
+                sentences = None
+                if index in unread:  # a single padding token
+                    sentences = packing.Ragged(np.full(len(rows), stream.store.pad_id), np.ones(len(rows), np.int64))
+                elif view.changes_text:  # its lengths are only known after tokenising
+                    sentences = views.viewed(view, stream.store, rows, draws)
+                if sentences:
+                    read.append(sentences.taken)
+                    most[index] = sentences.lengths
+                    continue
+                if view.is_random:
+                    draws()  # cached here: it uses the same threads, which would wait for each other
+
+                def bound(block: slice, stream=stream, view=view, draws=draws, most=most[index]) -> None:
+                    most[block] = views.most_tokens(view, stream.store, rows[block], lambda: draws()[block])
+
+                def tokens(examples: np.ndarray, stream=stream, view=view, draws=draws) -> packing.Ragged:
+                    return views.viewed(view, stream.store, rows[examples], lambda: draws()[examples])
+
+                _in_blocks(bound, len(rows))
+                read.append(tokens)
+            readers.append(read)
+            lengths.append(most)
         order = packing.balanced_order(lengths[0].sum(axis=0), self.groups)
         slots = [of_views[:, order].T.reshape(self.groups, -1) for of_views in lengths]
-        return _Plan(rows, order, uniform, slots, changed, terms)
+        return _Plan(rows, order, slots, readers, terms)
 
-    def _uniform(self, step: int, width: int):
-        """Returns a function of n that draws `[b, width]` for the n-th use of an augmentation, from (seed, step, n).
+    def _draws(self, step: int, width: int, use: int) -> Float[np.ndarray, "b draws"]:
+        """Random numbers `[b, width]` of the n-th use of an augmentation, from (seed, step, n).
 
         Each row draws one number per token of the longest possible sentence; only the first `width` are kept.
         """
+        numbers = np.empty((self.batch_size, width))
 
-        @lru_cache
-        def draws(use: int) -> np.ndarray:
-            numbers = np.empty((self.batch_size, width))
+        def fill(block: slice) -> None:
+            # Jump to where the block begins in one stream: the numbers do not depend on how rows are split into blocks.
+            bits = np.random.PCG64([self.seed, 1, step, use]).advance(block.start * self._most_draws)
+            part = numbers[block]
+            part[:] = np.random.Generator(bits).random((len(part), self._most_draws))[:, :width]
 
-            def fill(block: slice) -> None:
-                # Jump to where the block begins in one stream: the numbers do not depend on how rows are split into blocks.
-                bits = np.random.PCG64([self.seed, 1, step, use]).advance(block.start * self._draws)
-                part = numbers[block]
-                part[:] = np.random.Generator(bits).random((len(part), self._draws))[:, :width]
-
-            _in_blocks(fill, self.batch_size)
-            return numbers
-
-        return draws
+        _in_blocks(fill, self.batch_size)
+        return numbers
 
     def _epoch_rows(self, epoch: int) -> Integer[np.ndarray, " rows"]:
         """The rows of an epoch, shuffled."""
@@ -262,82 +259,22 @@ def padding_share(batch: Batch) -> float:
     return sum(int((owner < 0).sum()) for owner in owners) / sum(owner.size for owner in owners)
 
 
-def _split(store: TokenStore, reserve_rows: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Splits rows into reserved and training rows, both in the order of the text."""
-    # By key, not by row: a repeat of a reserved sentence must not be trained on either.
-    reserved = np.sort(np.random.RandomState(QUEUE_SEED).permutation(store.rows)[:reserve_rows])
-    rows = np.flatnonzero(~np.isin(store.keys, store.keys[reserved]))
-    if len(rows) < batch_size:
-        without = f" without the {reserve_rows} reserved ones and their repeats" if reserve_rows else ""
-        raise InputError(
-            f"{len(rows)} of the text's {store.rows} sentences are left for training{without}, and one batch needs {batch_size}; add "
-            "text, or reduce --config.data.batch_size."
-        )
-    return reserved, rows
-
-
-def _shares(
-    store: TokenStore, rows: np.ndarray, weights: Sequence[float], batch_size: int = 1
-) -> list[tuple[np.ndarray, int]]:
-    """For each source, its rows and how many of them, in whole batches, an epoch takes; empty without weights."""
+def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float], size: int) -> list[tuple[np.ndarray, int]]:
+    """For each source, its rows and how many of them, in whole batches of `size`, an epoch takes; empty without weights."""
     if not weights:
         return []
     # Rounding the cumulative ends, not each count, makes the counts add up to the epoch exactly.
-    ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * (len(rows) // batch_size)
-    counts = np.diff(np.round(ends).astype(int), prepend=0) * batch_size
+    ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * (len(rows) // size)
+    counts = np.diff(np.round(ends).astype(int), prepend=0) * size
     source = np.repeat(np.arange(len(weights)), store.source_rows)[rows]
     parts = [rows[source == index] for index in range(len(weights))]
     empty = [index for index, part in enumerate(parts) if not len(part)]
     if empty:
-        raise InputError(
-            f"source {empty[0] + 1} of data.text has no sentence to train on; remove it and its data.weights entry."
-        )
-    if batch_size > 1 and not all(counts):
-        raise InputError(
-            f"source {np.argmin(counts) + 1} of data.text has none of the {len(rows) // batch_size} batches of an epoch; raise its "
-            "data.weights, or reduce --config.data.batch_size."
-        )
+        raise InputError(f"source {empty[0] + 1} of data.text has no sentence to train on; remove it.")
+    if size > 1 and not all(counts):
+        few = f"source {np.argmin(counts) + 1} of data.text has none of the {len(rows) // size} batches"
+        raise InputError(f"{few} of an epoch; raise its data.weights, or reduce --config.data.batch_size.")
     return list(zip(parts, counts.tolist(), strict=True))
-
-
-def _most_tokens(
-    stream: _Stream, changed: Mapping[int, packing.Ragged], rows: np.ndarray, uniform
-) -> Integer[np.ndarray, "v b"]:
-    """Upper bounds of the lengths of all rows in each view."""
-    most = np.empty((len(stream.views), len(rows)), np.int64)
-    for index, view, use in stream.each_use():
-        if index in changed:
-            most[index] = changed[index].lengths
-            continue
-        if view.is_random:
-            uniform(use)  # cached here: it uses the same threads, which would wait for each other
-
-        def bound(block: slice, index=index, view=view, use=use) -> None:
-            most[index, block] = views.most_tokens(view, stream.store, rows[block], lambda: uniform(use)[block])
-
-        _in_blocks(bound, len(rows))
-    return most
-
-
-def _viewed(
-    stream: _Stream, plan: _Plan, changed: Mapping[int, packing.Ragged], local_examples: Integer[np.ndarray, " m"]
-) -> packing.Ragged:
-    """Tokens of `local_examples`, each example's views adjacent; `changed` is the stream's entry of `plan.changed`."""
-    parts = [
-        changed[index].taken(local_examples)
-        if index in changed
-        else views.viewed(
-            view, stream.store, plan.rows[local_examples], lambda use=use: plan.uniform(use)[local_examples]
-        )
-        for index, view, use in stream.each_use()
-    ]
-    ids, lengths = np.concatenate([part.ids for part in parts]), np.concatenate([part.lengths for part in parts])
-    firsts = None
-    if any(view.second for view in stream.views):
-        # The sentences of single views count as first ones.
-        firsts = np.concatenate([part.lengths if part.firsts is None else part.firsts for part in parts])
-    by_example = np.arange(len(parts) * len(local_examples)).reshape(len(parts), -1).T.ravel()
-    return packing.Ragged(ids, lengths, firsts).taken(by_example)
 
 
 def _in_blocks(work: Callable[[slice], None], rows: int) -> None:
@@ -345,6 +282,6 @@ def _in_blocks(work: Callable[[slice], None], rows: int) -> None:
     blocks = [slice(begin, min(begin + BLOCK_ROWS, rows)) for begin in range(0, rows, BLOCK_ROWS)]
     if len(blocks) == 1:
         return work(blocks[0])
-    with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1), "batches") as threads:
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1), "batches") as threads:  # numpy releases the interpreter lock
         for _ in threads.map(work, blocks):
             pass  # an error of a block is raised here

@@ -14,7 +14,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice, pairwise
 
 import numpy as np
@@ -26,8 +26,6 @@ from jaxdistill.core.files import foreign_errors
 
 VERSION = 2
 """Version of the splitting, part of the digest; bump if the same text gives other chunks."""
-BATCH_TEXTS = 16
-"""Texts tokenised at a time; each may be a whole book."""
 _SPACES = re.compile(r"\s+")
 _MARKS = regex.compile(
     r"(?P<marks>[\p{SB=STerm}\p{SB=ATerm}…]+)(?:[\p{SB=Close}--[\p{Ps}\p{Pi}]]|\p{Pi}(?=\s))*(?P<gap>\s*)|\n\s*\n\s*",
@@ -44,8 +42,6 @@ _ABBREVIATION = regex.compile(
     regex.IGNORECASE,
 )
 _SHORT_WORD = regex.compile(r"(?<!\p{L})\p{L}{1,4}$")
-_BEFORE = 12
-"""Number of characters before a full stop that are searched for an abbreviation."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,7 +69,7 @@ class Chunking:
     def split(self, texts: Iterable[str]) -> Iterator[list[str]]:
         """Yields the chunks of each text; no chunk is empty or has outer white space."""
         tokenizer, texts = bare(self.tokenizer), iter(texts)
-        while batch := list(islice(texts, BATCH_TEXTS)):
+        while batch := list(islice(texts, 16)):  # few, because each may be a whole book
             with foreign_errors("the tokenizer cannot read the text"):
                 encodings = tokenizer.encode_batch(batch, add_special_tokens=False)
             chunks_of_texts = []
@@ -85,21 +81,18 @@ class Chunking:
             # A word at the beginning of a chunk, without a space before it, may have more tokens than it had in the text.
             counts = map(len, tokenizer.encode_batch(list(chain(*chunks_of_texts)), add_special_tokens=False))
             for chunks in chunks_of_texts:
-                yield [part for chunk in chunks for part in self._shortened(chunk, next(counts))]
-
-    def _shortened(self, chunk: str, tokens: int) -> list[str]:
-        """The chunk, or parts of it if its `tokens` are too many."""
-        if tokens <= self.most or self.most == 1:  # a character may have more tokens than any limit
-            return [chunk]
-        shorter = dataclasses.replace(self, most=max(2 * self.most - tokens, 1), least=0)  # lower by the excess
-        return next(shorter.split([chunk]))
+                parts = []
+                for chunk in chunks:
+                    excess = next(counts) - self.most
+                    if excess <= 0 or self.most == 1:  # a character may have more tokens than any limit
+                        parts.append(chunk)
+                    else:
+                        shorter = dataclasses.replace(self, most=max(self.most - excess, 1), least=0)
+                        parts += next(shorter.split([chunk]))
+                yield parts
 
     def _cuts(self, text: str, token_ends: Integer[np.ndarray, " t"]) -> list[int]:
-        """Ends of a text's chunks, in characters.
-
-        Args:
-          token_ends: end of each token, in characters, ascending.
-        """
+        """Ends of a text's chunks, in characters; `token_ends` are those of its tokens, ascending."""
         if len(token_ends) <= self.least or (len(token_ends) <= self.most and not self.least):
             return [len(text)]
         words = [space.end() for space in _SPACES.finditer(text)]
@@ -108,24 +101,21 @@ class Chunking:
         levels = [(ends, np.searchsorted(token_ends, ends, side="right")) for ends in by_level]
         key = hashlib.blake2b(text.encode(), digest_size=8).digest()
         generator = np.random.default_rng(int.from_bytes(key))
-        cuts = []
-        tokens_cut = 0  # tokens of the chunks so far
-        while tokens_cut < len(token_ends):
+        cuts, begin = [], 0  # the next chunk begins after `begin` tokens
+        while begin < len(token_ends):
             length = int(generator.integers(self.least, self.most + 1)) if self.least else self.most
-            end, tokens_cut = self._next_cut(levels, tokens_cut, length)
-            cuts.append(end)
+            for level in levels:
+                ends, tokens_before = level
+                # The ends from `first` to before `stop` give a chunk of 1 to `most` tokens.
+                first, stop = np.searchsorted(tokens_before, [begin, begin + self.most], side="right")
+                if first < stop:
+                    chosen = min(int(np.searchsorted(tokens_before, begin + length)), stop - 1)
+                    break
+            else:  # the next character has more than `most` tokens
+                chosen = first
+            cuts.append(int(ends[chosen]))
+            begin = int(tokens_before[chosen])
         return cuts
-
-    def _next_cut(self, levels: Sequence[tuple[np.ndarray, np.ndarray]], begin: int, length: int) -> tuple[int, int]:
-        """The end, in characters, of a chunk that begins after `begin` tokens and has about `length`; and the tokens before it."""
-        for ends, tokens_before in levels:
-            # The ends from `first` to before `stop` give a chunk of 1 to `most` tokens.
-            first, stop = np.searchsorted(tokens_before, [begin, begin + self.most], side="right")
-            if first < stop:
-                chosen = min(int(np.searchsorted(tokens_before, begin + length)), stop - 1)
-                return int(ends[chosen]), int(tokens_before[chosen])
-        # The next character has more than `most` tokens.
-        return int(ends[first]), int(tokens_before[first])
 
 
 def tokens_around(tokenizer: Tokenizer, prompts: Iterable[str]) -> int:
@@ -158,7 +148,7 @@ def _is_end(text: str, match: regex.Match) -> bool:
         return False
     if _STRONG.search(marks):
         return True
-    before = text[max(0, match.start() - _BEFORE) : match.start()]
+    before = text[max(0, match.start() - 12) : match.start()]  # longer than any abbreviation
     if _LOWER.match(text, after) or (marks == "." and _ABBREVIATION.search(before)):
         return False
     return not (text[after].isdecimal() and _SHORT_WORD.search(before))

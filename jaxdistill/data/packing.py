@@ -77,14 +77,11 @@ class Ragged(NamedTuple):
 
 
 def first_fit(lengths: Integer[np.ndarray, " n"], bins: Iterable[int]) -> tuple[Integer[np.ndarray, " n"], int] | None:
-    """First-fit decreasing: places sentences, longest first, into the first bin with room, else into the next bin.
+    """First-fit decreasing: places sentences, longest first, into the first bin with room, else into the next of the `bins`, whose
+    sizes descend.
 
-    Args:
-      bins: the slots of each bin, in descending order.
-
-    Returns:
-      The slot of each sentence's first token, with all bins side by side, and the number of bins used; None if the bins do not
-      suffice.
+    Returns the slot of each sentence's first token, with all bins side by side, and the number of bins used; None if they do not
+    suffice.
     """
     first = [0] * len(lengths)
     rooms, ends, sizes = list[int](), list[int](), lengths.tolist()
@@ -140,7 +137,6 @@ def balanced_order(lengths: Integer[np.ndarray, " b"], groups: int) -> Integer[n
     Assigns examples, longest first, to the group with the fewest tokens among those that are not full.
     """
     size = len(lengths) // groups
-    assert size * groups == len(lengths), f"{len(lengths)} examples do not divide into {groups} groups"
     if groups == 1:
         return np.arange(size)
     longest_first = np.argsort(-lengths, kind="stable")
@@ -172,16 +168,8 @@ def ragged(sequences: Sequence[Integer[np.ndarray, "_"]], firsts: Integer[np.nda
     return Ragged(np.concatenate(sequences) if lengths.sum() else np.zeros(0, np.int32), lengths, firsts)
 
 
-def first_slots(
-    lengths: Integer[np.ndarray, "g n"], shape: Shape, local: Integer[np.ndarray, " local"] | None = None
-) -> Integer[np.ndarray, "local n"] | None:
-    """Packs the sentences of each group; returns each sentence's first slot, or None if a group does not fit.
-
-    Args:
-      lengths: slots that each sentence takes.
-      shape: shape of a group.
-      local: the groups to return; None: all.
-    """
+def first_slots(lengths: Integer[np.ndarray, "g n"], shape: Shape) -> Integer[np.ndarray, "g n"] | None:
+    """Packs the sentences of each group; returns each sentence's first slot, or None if a group does not fit the shape."""
     # Cheap necessary conditions first: packing is the expensive part.
     if lengths.max() > shape.length or lengths.sum(axis=1).max() > shape.slots:
         return None
@@ -191,8 +179,7 @@ def first_slots(
         if packed is None:
             return None
         slots.append(packed[0])
-    first = np.stack(slots)
-    return first if local is None else first[local]
+    return np.stack(slots)
 
 
 def pad(
@@ -203,12 +190,9 @@ def pad(
     pad_id: int,
     firsts: Integer[np.ndarray, " n"] | None = None,
 ) -> Tokens:
-    """Pads sentences to `[count, 1, length]`, one sentence per group; missing sentences are all padding.
-
-    Sentences must not be longer than `length`. For pairs, `firsts` is as in `Ragged`.
-    """
+    """Pads sentences of at most `length` tokens to `[count, 1, length]`, one sentence per group; missing sentences are all padding. For
+    pairs, `firsts` is as in `Ragged`."""
     missing = count - len(sequences)
-    assert missing >= 0, f"{len(sequences)} sentences for {count} rows"
     firsts = None if firsts is None else np.concatenate([firsts, np.zeros(missing, np.int64)])
     sentences = ragged([*sequences, *[np.zeros(0, np.int32)] * missing], firsts)
     assert sentences.lengths.max() <= length, f"a sentence of {sentences.lengths.max()} tokens for {length} slots"

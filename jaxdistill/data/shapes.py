@@ -5,10 +5,9 @@ ones that hold most batches, and one that holds any batch.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Integer
 
 from jaxdistill.data.packing import NEVER, Shape, Shapes, rows_needed
 
@@ -29,16 +28,12 @@ PARTS = (2, 3, 4, 6)
 
 
 def choose_shapes(
-    batches: Sequence[Sequence[Integer[np.ndarray, "g _"]]],
-    longest: Sequence[int],
-    *,
-    most: int = 4,
-    divided: bool = False,
+    batches: Sequence[Sequence[np.ndarray]], longest: Sequence[int], *, most: int = 4, divided: bool = False
 ) -> tuple[Shapes, ...]:
     """Chooses at most `most` sets of shapes, cheapest first: tight ones for most batches, and one that holds any batch.
 
     Args:
-      batches: sentence lengths of each stream, for some batches of the run.
+      batches: sentence lengths `[g, n]` of each stream, for some batches of the run.
       longest: maximum sentence length of each stream.
       most: 1 to 4. Each set is compiled once; fewer sets mean more padding.
       divided: whether rows may be divided into parts. On a TPU, arrays of short parts are mostly padding.
@@ -48,17 +43,18 @@ def choose_shapes(
     one has a margin for unseen batches.
     """
     # A teacher that reads the student's tokens needs the same shapes.
-    is_shared = len(set(longest)) == 1 and all(
-        np.array_equal(first, other) for first, *others in batches for other in others
-    )
+    is_shared = len({*longest}) == 1 and all(np.array_equal(batch[0], one) for batch in batches for one in batch)
     distinct = longest[:1] if is_shared else longest
-    streams = [_Needs.of([batch[index] for batch in batches], size, divided) for index, size in enumerate(distinct)]
+    streams = [_Needs([batch[index] for batch in batches], size, divided) for index, size in enumerate(distinct)]
     if is_shared:
         streams *= len(longest)
     largest = tuple(_cheapest(stream.with_margin(), stream.full_length) for stream in streams)
     chosen = [largest][: most - 1]  # empty if `most` is 1
     candidates = set(_candidates(streams))
-    costs = {shapes: _costs(shapes, streams) for shapes in (*candidates, largest)}
+    costs = {}  # of each batch; infinite for batches that do not fit
+    for shapes in (*candidates, largest):
+        held = [stream.held(shape) for shape, stream in zip(shapes, streams, strict=True)]
+        costs[shapes] = np.where(np.all(held, axis=0), _cost(shapes), np.inf)
     # Cost of each batch in its cheapest chosen set; the largest counts as holding all.
     lowest = np.nan_to_num(costs[largest], posinf=_cost(largest))
     while len(chosen) < most - 1 and candidates:
@@ -71,36 +67,29 @@ def choose_shapes(
     return tuple(sorted(dict.fromkeys(chosen), key=_cost))
 
 
-class _Needs(NamedTuple):
-    """How many rows the simulated batches of one stream need, for each row length and number of parts."""
+class _Needs:
+    """How many rows the simulated batches of one stream need, for each row length and number of parts.
 
-    forms: Sequence[tuple[int, int]]
-    """(length, number of parts) of a row, lengths ascending."""
-    rows: Integer[np.ndarray, "batches forms"]
-    """Rows that each batch needs in each form; `NEVER` if a sentence is longer than a row."""
-    divided: Integer[np.ndarray, "batches forms"]
-    """How many of these rows are divided."""
-    reach: Integer[np.ndarray, " batches"]
-    """Length of each batch's longest sentence."""
-    tokens: Integer[np.ndarray, " batches"]
-    """Tokens of each batch's fullest group."""
-    full_length: int
-    """Row length that holds any sentence: the longest one's, rounded up to `LENGTH_STEP`."""
+    `longest` is the stream's maximum sentence length; rows may be `divided`.
+    """
 
-    @classmethod
-    def of(cls, batches: Sequence[Integer[np.ndarray, "g _"]], longest: int, divided: bool) -> "_Needs":
-        """Simulates packing; `longest` is the stream's maximum sentence length, `divided` whether rows may be divided."""
-        full_length = -(-longest // LENGTH_STEP) * LENGTH_STEP
-        forms = _forms(full_length, PARTS if divided else ())
-        # [batches, forms, 2]: all rows, and the divided ones among them.
-        needs = np.array([[rows_needed(batch, *form) for form in forms] for batch in batches])
-        reach = np.array([batch.max() for batch in batches])
-        tokens = np.array([batch.sum(axis=1).max() for batch in batches])
-        return cls(forms, needs[..., 0], needs[..., 1], reach, tokens, full_length)
-
-    @property
-    def whole(self) -> Integer[np.ndarray, "batches forms"]:
-        return self.rows - self.divided
+    def __init__(self, batches: Sequence[Integer[np.ndarray, "g _"]], longest: int, divided: bool):
+        # Row length that holds any sentence.
+        self.full_length = full_length = -(-longest // LENGTH_STEP) * LENGTH_STEP
+        lengths = np.linspace(full_length / ROW_LENGTHS, full_length, ROW_LENGTHS)
+        lengths = np.append(lengths, np.linspace(full_length, 2 * full_length, ROW_LENGTHS))
+        forms = {(int(length), 1) for length in np.ceil(lengths / LENGTH_STEP) * LENGTH_STEP}
+        for parts in PARTS if divided else ():
+            step = LENGTH_STEP * parts  # a part's length is a multiple of `LENGTH_STEP` too
+            forms.add((-(-full_length // step) * step, parts))
+        # (length, number of parts) of a row, lengths ascending.
+        self.forms = sorted(forms)
+        needs = np.array([[rows_needed(batch, *form) for form in self.forms] for batch in batches])
+        # [batches, forms]: rows that each batch needs; `NEVER` if a sentence is longer than a row.
+        self.whole, self.divided = needs[..., 0] - needs[..., 1], needs[..., 1]
+        # Of each batch: the length of its longest sentence, and the tokens of its fullest group.
+        self.reach = np.array([batch.max() for batch in batches])
+        self.tokens = np.array([batch.sum(axis=1).max() for batch in batches])
 
     def with_margin(self) -> list[Shape]:
         """Each form's shape with a margin for unseen batches: without it, one batch in a few hundred needs the largest shape."""
@@ -109,24 +98,17 @@ class _Needs(NamedTuple):
         for index, (length, parts) in enumerate(self.forms):
             whole, divided = self.whole[:, index].max(), self.divided[:, index].max()
             least = int(np.ceil(tokens / length))
-            if parts == 1:
-                larger.append(Shape(int(max(whole, least)), length))
-            else:
-                whole += 1  # for one more long sentence
-                divided = max(divided, least - whole)
-                larger.append(Shape(int(whole + divided), length, int(divided), parts))
+            whole = max(whole, least) if parts == 1 else whole + 1  # for one more long sentence
+            divided = max(divided, least - whole)
+            larger.append(Shape(int(whole + divided), length, int(divided), parts))
         return larger
 
     def at_level(self, level: float, among: Bool[np.ndarray, " batches"]) -> list[Shape]:
         """One shape per form: the `level` quantiles, each taken separately, of the whole and the divided rows that the batches `among` need."""
-        whole, divided = (
-            np.quantile(counts[among], level, axis=0, method="higher").astype(int)
-            for counts in (self.whole, self.divided)
-        )
-        return [
-            Shape(int(whole[index] + divided[index]), length, int(divided[index]), parts)
-            for index, (length, parts) in enumerate(self.forms)
-        ]
+        counts = np.stack([self.whole[among], self.divided[among]])
+        whole, divided = np.quantile(counts, level, axis=1, method="higher").astype(int)
+        forms = zip(whole.tolist(), divided.tolist(), self.forms, strict=True)
+        return [Shape(rows + cut, length, cut, parts) for rows, cut, (length, parts) in forms]
 
     def held(self, shape: Shape) -> Bool[np.ndarray, " batches"]:
         """Which batches a shape holds."""
@@ -137,38 +119,19 @@ class _Needs(NamedTuple):
 
 def _cheapest(shapes: Sequence[Shape], least: int) -> Shape:
     """The cheapest shape whose rows have at least `least` slots."""
-    return min(
-        (shape for shape in shapes if shape.length >= least and shape.rows < NEVER), key=lambda shape: shape.cost
-    )
-
-
-def _forms(full: int, part_counts: Sequence[int]) -> list[tuple[int, int]]:
-    """Candidate (length, parts) of a row: whole rows up to twice `full` long, and a divided one for each part count."""
-    tried = np.array([*np.linspace(full / ROW_LENGTHS, full, ROW_LENGTHS), *np.linspace(full, 2 * full, ROW_LENGTHS)])
-    whole = {(int(length), 1) for length in np.ceil(tried / LENGTH_STEP) * LENGTH_STEP}
-    steps = {parts: LENGTH_STEP * parts for parts in part_counts}  # a part's length is a multiple of `LENGTH_STEP` too
-    return sorted(whole | {(-(-full // step) * step, parts) for parts, step in steps.items()})
+    fitting = (shape for shape in shapes if shape.length >= least and shape.rows < NEVER)
+    return min(fitting, key=lambda shape: shape.cost)
 
 
 def _candidates(streams: Sequence[_Needs]) -> Iterator[Shapes]:
     """Yields tight shapes: for the batches within each candidate row length, one per quantile of the rows they need."""
     for share in SHARES:
         limits = [np.quantile(stream.reach, share, method="higher") for stream in streams]
-        below = np.all([stream.reach <= limit for stream, limit in zip(streams, limits, strict=True)], axis=0)
-        if not below.any():
-            continue
-        for level in LEVELS:
-            yield tuple(
-                _cheapest(stream.at_level(level, below), int(limit))
-                for stream, limit in zip(streams, limits, strict=True)
-            )
+        limited = list(zip(streams, limits, strict=True))
+        below = np.all([stream.reach <= limit for stream, limit in limited], axis=0)
+        for level in LEVELS if below.any() else ():
+            yield tuple(_cheapest(stream.at_level(level, below), int(limit)) for stream, limit in limited)
 
 
 def _cost(shapes: Shapes) -> float:
     return sum(shape.cost for shape in shapes)
-
-
-def _costs(shapes: Shapes, streams: Sequence[_Needs]) -> Float[np.ndarray, " batches"]:
-    """The cost of each batch in these shapes; infinite for batches that do not fit."""
-    held = [stream.held(shape) for shape, stream in zip(shapes, streams, strict=True)]
-    return np.where(np.all(held, axis=0), _cost(shapes), np.inf)

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -24,17 +24,12 @@ from jaxdistill.core.paths import other_cache
 from jaxdistill.core.runtime import Advance, Interrupted, Interrupts, progress_bar
 
 VECTORS, DONE = "vectors.npy", "done.npy"
-
 BLOCK_ROWS = 8192
 """Rows that are embedded together; a killed run repeats at most this many."""
 SAMPLE = 1 << 16
 """Maximum number of rows of targets from which principal components are computed."""
-MIN_VARIANCE = 1e-9
-"""Components with less than this fraction of the largest variance are rounding errors and become zero."""
 
 log = logging.getLogger(__name__)
-
-Text = TypeVar("Text", str, tuple[str, str])
 
 
 def stored_vectors(
@@ -43,31 +38,28 @@ def stored_vectors(
     width: int,
     compute: Callable[[range, Advance], tuple[Float[np.ndarray, "n e"], int]],
     *,
-    unit: str,
     shown: bool | str,
     block_rows: int = 0,
 ) -> tuple[Float[np.ndarray, "rows e"], int]:
     """Computes a long array block by block into one file; a killed program goes on with the blocks that are missing.
 
     The file `vectors.npy` has all rows from the beginning, and `done.npy` holds each block's count plus 1, or 0 while it is
-    missing. Processes of a run that see the same folder each compute every n-th block; all must call this together.
-
-    Returns the memory-mapped vectors, and the sum of the blocks' counts.
+    missing. Processes of a run that see the same folder each compute every n-th block; all must call this together. Returns the
+    memory-mapped vectors, and the sum of the blocks' counts.
 
     Args:
-      folder: its name stands for everything that determines the vectors.
-      compute: returns the float32 vectors of a range of rows, and any count that the caller wants summed. Ranges rise.
-        The second argument takes numbers of rows just finished, and raises `Interrupted` after a signal.
-      unit: what a row is, such as `sentences`, for the progress bar and the error.
+      folder: named by a digest of everything that determines the vectors.
+      compute: returns the vectors of a range of rows, and any count that the caller wants summed. Ranges rise. The second
+        argument takes numbers of rows just finished, and raises `Interrupted` after a signal.
       shown: as in `progress_bar`; the first process shows its own share.
       block_rows: rows of a block, always the same for a folder; 0: `BLOCK_ROWS`.
 
     Raises:
-      InputError: the folder cannot be written.
+      InputError: the folder cannot be written, or a vector is not finite.
       Interrupted: after a signal; finished blocks stay in the folder.
     """
-    block_rows = block_rows or BLOCK_ROWS
-    blocks = [range(begin, min(begin + block_rows, rows)) for begin in range(0, rows, block_rows)]
+    size = block_rows or BLOCK_ROWS
+    blocks = [range(begin, min(begin + size, rows)) for begin in range(0, rows, size)]
 
     def fill(draft: Path) -> None:
         np.lib.format.open_memmap(draft / VECTORS, "w+", np.float32, (rows, width)).flush()
@@ -85,20 +77,23 @@ def stored_vectors(
     assigned = range(rank, len(blocks), len(group))
     missing = [block for block in assigned if not np.load(folder / DONE)[block]]
     total = sum(len(blocks[block]) for block in assigned)
-    with Interrupts() as interrupts, progress_bar(total, unit, shown=processes.is_first() and shown) as bar:
+    with Interrupts() as interrupts, progress_bar(total, "rows", shown=processes.is_first() and shown) as bar:
 
         def advance(count: int) -> None:
             bar.update(count)
             if interrupts.status:
                 stored = sum(len(block) for block, done in zip(blocks, np.load(folder / DONE), strict=True) if done)
-                line = f"{stored:,} of {rows:,} {unit} are done; give the same command again to continue"
+                line = f"{stored:,} of {rows:,} rows are done; give the same command again to continue"
                 raise Interrupted(interrupts.status, f": {line}")
 
         advance(total - sum(len(blocks[block]) for block in missing))
         for block in missing:
             vectors, count = compute(blocks[block], advance)
+            bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+            if len(bad):
+                raise InputError(f"the model's vector of row {blocks[block][bad[0]]} is not finite; check its weights.")
             with writing(folder / VECTORS, other_cache(folder)):
-                _write(folder / VECTORS, blocks[block].start, vectors)
+                _write(folder / VECTORS, blocks[block].start, np.asarray(vectors, np.float32))
                 # Last: only blocks that are on the disk are noted.
                 _write(folder / DONE, block, np.array([count + 1], np.int64))
     processes.wait("all blocks are there")
@@ -119,59 +114,35 @@ def _write(path: Path, row: int, values: np.ndarray) -> None:
 def cached_vectors(
     folder: str | Path,
     origin: str,
-    embed: Callable[[Sequence[Text], Advance], Float[np.ndarray, "n e"]],
-    texts: Sequence[Text],
+    embed: Callable[[Any, Advance], Float[np.ndarray, "n e"]],
+    texts: Sequence[Any],
     width: int,
     *,
     what: str,
     progress: bool,
     block_rows: int = 0,
 ) -> Float[np.ndarray, "rows e"]:
-    """Returns the vectors of all texts, memory-mapped; computes and stores those missing in `folder`.
-
-    Every process of a run must call this; each computes some of the blocks on its own devices.
+    """The vectors of all texts, memory-mapped; `stored_vectors` computes those missing in `folder`.
 
     Args:
       origin: everything that determines the vectors; its digest names their folder inside `folder`.
-      embed: returns finite vectors [n, width]; calls its second argument with the number of texts just finished.
+      embed: returns vectors [n, width]; calls its second argument with the number of texts just finished.
       texts: one per row; may be lazy, only slices are read.
       what: title of the progress bar.
     """
     digest = hashlib.sha256(f"vectors {origin} {len(texts)} {width}".encode()).hexdigest()[:32]
 
     def compute(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
-        vectors = embed(texts[rows.start : rows.stop], advance)
-        return checked_block(vectors, rows.start), 0  # nothing to count
+        return embed(texts[rows.start : rows.stop], advance), 0  # nothing to count
 
-    vectors, _ = stored_vectors(
-        Path(folder) / digest,
-        len(texts),
-        width,
-        compute,
-        unit="rows",
-        shown=progress and what,
-        block_rows=block_rows,
-    )
-    return vectors
-
-
-def checked_block(vectors: np.ndarray, start: int) -> Float[np.ndarray, "n e"]:
-    """A model's vectors for the rows from `start` on, in float32; raises `InputError` for non-finite values."""
-    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-    if len(bad):
-        raise InputError(f"the model's vector of row {start + bad[0]} is not finite; check its weights.")
-    return np.asarray(vectors, np.float32)
+    return stored_vectors(
+        Path(folder) / digest, len(texts), width, compute, shown=progress and what, block_rows=block_rows
+    )[0]
 
 
 def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | None:
-    """The counts in the note of a file that a program has written; None if the file does not exist yet.
-
-    Args:
-      origin: everything that determines the content, as JSON values.
-
-    Raises:
-      InputError: the file was made from other inputs or by another program.
-    """
+    """The counts in the note of a file that a program has written; None if the file does not exist yet. Raises `InputError` if it was
+    made by another program, or from another `origin`: everything that determines the content, as JSON values."""
     note = path.with_name(path.name + ".json")
     if not path.exists():
         return None
@@ -202,20 +173,15 @@ def open_own_vectors(spec: str | Path, rows: int | None = None) -> Float[np.ndar
         mapped = np.lib.format.open_memmap(path, mode="r")
     if mapped.ndim != 2 or mapped.dtype.kind != "f" or rows not in (None, len(mapped)):
         form = f"[{rows or 'rows of the text'}, width]"
-        raise InputError(
-            f"{path} holds {mapped.dtype} {list(mapped.shape)}; give a float array {form}, one vector per row."
-        )
+        raise InputError(f"{path} holds {mapped.dtype} {list(mapped.shape)}; give a float array {form}.")
     return np.asarray(mapped)
 
 
 def checked_own_vectors(
     spec: str | Path, rows: int, used: Integer[np.ndarray, " n"] | None = None
 ) -> Float[np.ndarray, "rows e"]:
-    """Like `open_own_vectors`, but checks for one finite vector per row of the text, empty and repeated rows included.
-
-    Args:
-      used: the rows that are targets, which must not be zero; None if the numbers are scores, not vectors.
-    """
+    """Like `open_own_vectors`, but checks for one finite vector per row of the text, empty and repeated rows included. The vectors of
+    the `used` rows, which are targets, must not be zero; None if the numbers are scores."""
     array = open_own_vectors(spec, rows)
     is_target = np.zeros(rows, bool)
     if used is not None:
@@ -226,9 +192,7 @@ def checked_own_vectors(
         bad = np.flatnonzero(~np.isfinite(largest) | ((largest == 0.0) & is_target[start : start + BLOCK_ROWS]))
         if len(bad):
             what = "not finite" if largest[bad[0]] else "a zero vector"
-            raise InputError(
-                f"{spec} row {start + bad[0]} is {what}; compute it again, or remove the row and its text."
-            )
+            raise InputError(f"{spec} row {start + bad[0]} is {what}; compute it, or remove it and its text.")
     return array
 
 
@@ -257,11 +221,7 @@ class Joined:
 def joined(vectors: Sequence[Float[np.ndarray, "*n _"]], shares: Sequence[float]) -> Float[np.ndarray, "*n e"]:
     """Concatenates the teachers' unit vectors, each scaled by the square root of its share, into one unit vector.
 
-    The cosine of two such vectors is the mean of the teachers' cosines, weighted by the shares.
-
-    Args:
-      vectors: one array per teacher, for the same sentences; widths may differ.
-      shares: the weight of each teacher; their sum is 1.
+    The cosine of two such vectors is the mean of the teachers' cosines, weighted by the shares, whose sum is 1.
     """
     scaled = []
     for array, share in zip(vectors, shares, strict=True):
@@ -279,22 +239,20 @@ def principal_axes(
     vectors = np.asarray(vectors, np.float64)
     mean = vectors.mean(axis=0)
     variances, directions = np.linalg.eigh((vectors - mean).T @ (vectors - mean) / len(vectors))
-    varies = variances > MIN_VARIANCE * variances[-1]
+    varies = variances > 1e-9 * variances[-1]  # smaller ones are rounding errors
     scale = np.where(varies, np.where(varies, variances, 1.0) ** (-power / 2), 0.0)  # 1.0 is never used
     return mean, (directions * scale)[:, ::-1]
 
 
 class Whitened:
     """Targets, centred and projected on their first principal components, each divided by a power of its standard
-    deviation, then scaled to unit length; a target that equals the mean becomes zero."""
+    deviation, then scaled to unit length; a target that equals the mean becomes zero.
+
+    An evenly spaced sample determines mean and components. The power 0 only centres; 1 gives all components the same
+    variance. 0 `components` are all.
+    """
 
     def __init__(self, array: Float[np.ndarray, "rows _"] | Selected | Joined, *, power: float, components: int = 0):
-        """
-        Args:
-          array: stored targets; an evenly spaced sample determines mean and components.
-          power: 0 only centres; 1 gives all components the same variance.
-          components: number of components to keep; 0: all.
-        """
         self._array, self.shape = array, (array.shape[0], components or array.shape[1])
         sample = array[np.unique(np.linspace(0, self.shape[0] - 1, SAMPLE, dtype=np.int64))]
         self._mean, kernel = principal_axes(sample, power=power)

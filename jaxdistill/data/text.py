@@ -1,9 +1,7 @@
 """Reads text: the columns of files, hubs and memory as tables of `datasets`, with roles, duplicates and exclusions.
 
-A source is one of: a file or glob (`.txt`, `.tsv`, `.csv`, `.json`, `.jsonl`, `.parquet`; all but Parquet also compressed), also
-in a bucket (`s3://...`, `gs://...`); `package:NAME/PATH` (a file inside an installed package); `data:PATH` (a file or glob in the
-folder JAXDISTILL_DATA); `hf:NAME[:CONFIG]:SPLIT:COLUMN`; `tfds:NAME:SPLIT:COLUMN`. `files:` before a file, glob or folder makes
-each file one text, whatever its extension. `raw:` or `quoted:` before a `.tsv` file or glob says how its quotes are read.
+A source is written as `options.Data.text` says. Files are `.txt`, `.tsv`, `.csv`, `.json`, `.jsonl` or `.parquet`, all but Parquet
+also compressed.
 
 Rows are duplicates or excluded by 8-byte hashes of their text. Among 100 million different rows, two share one with a
 probability of 0.03 %.
@@ -23,7 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, dropwhile, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxdistill.core import ROLES, SECOND, InputError, error_line, errors_of, paths
 from jaxdistill.core.files import buckets, drafted, file_digest, foreign_errors, is_remote, writing
@@ -42,39 +40,24 @@ QUOTED = {"raw:": False, "quoted:": True}
 BUILDERS = {".txt": "text", ".tsv": "csv", ".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 """Maps suffixes to the builders of `datasets`."""
 PACKED = (".gz", ".bz2", ".xz", ".zst")
-"""Suffixes of compressed files."""
-MAX_CELL = 2**31 - 1
-"""Maximum characters of a quoted cell; Python's default, 131,072, is less than a long document has."""
-EMPTY = (
-    "corresponds to no data",
-    "at least one example",
-    "No columns to parse",
-    "BatchSize must be greater",
-    "StopIteration",
-)
+EMPTY = re.compile("corresponds to no data|at least one example|No columns to parse|BatchSize must be|StopIteration")
 """Parts of the errors of `datasets` about files without rows."""
 COLON = re.compile(r":(?![^\[\]]*\])")
 """Separates the parts of a hub's spec; does not match inside a slice of a split, such as `train[:10000]`."""
-HEADER = re.compile(r"[\w.:/-]{1,64}")
-"""Accepted header of a single column that the caller did not name: one word, not a sentence."""
-SAMPLE_LINES = 201
-"""Lines of a `.tsv`, from its first quote on, that show whether its cells are quoted."""
 QUOTED_CELL = re.compile(r'(?<![^\t\r\n])"((?:[^"]|"")*+)(?:"(?![^\t\r\n])|\Z)')
 """A quoted cell of a tab-separated table; the last one may go on behind the sample."""
-POINTERS = (b"version https://git-lfs.github.com/spec/", b"/annex/objects/")
-"""First bytes of files of Git LFS and git-annex whose content is elsewhere."""
 TEXTS = "texts"
-"""Folder of the cache with text that was given in memory."""
+"""Folder of the cache with the tables of `cached_table`."""
 BATCH_ROWS = 4096
-"""Rows read or written at a time."""
+"""Rows read, tokenised or written at a time; a killed run tokenises at most that many again."""
 
 Row = tuple[str, ...]
-"""The texts of one row, in the order of the requested columns."""
+ColumnNames = Mapping[str, str] | Sequence[str]
+"""Columns of a text: names, or a mapping from our names to the file's, such as `{"text": "en", "translation": "de"}`."""
 Roles = tuple[Mapping[str, str], ...]
 """For each source, a mapping of its columns to their roles; an empty string for no role."""
 Text = str | Path | Iterable[Any]
-"""A source as on the command line (path, glob, `hf:...`), paths of files, or text in memory: strings, tuples, mappings, a
-column or a table."""
+"""Sources as on the command line, paths of files, or text in memory: strings, tuples, mappings, a column or a table."""
 
 log = logging.getLogger(__name__)
 
@@ -84,14 +67,11 @@ class MissingColumn(InputError):
 
 
 class Portion(NamedTuple):
-    """Some columns of a source."""
+    """Some columns of the source with an index: our names mapped to the file's, and the role of each, empty for none."""
 
     source: int
-    """Index of its spec."""
     columns: Mapping[str, str]
-    """Maps our column names to the file's."""
     roles: Sequence[str]
-    """The role of each column; empty for none."""
 
 
 class Table(NamedTuple):
@@ -103,25 +83,22 @@ class Table(NamedTuple):
     label: str
     """Names the table in errors."""
 
-    def cells(self, batch: "pyarrow.Table") -> list[list[str]]:
-        """The texts of each of our columns; a missing value is an empty text."""
-        with foreign_errors(f"cannot read {self.label}"):  # Arrow does not check that a JSON file is in UTF-8
-            cells_by_name = batch.to_pydict()
-        values = {
-            name: ["" if cell is None or cell != cell else str(cell) for cell in cells]  # NaN differs from itself
-            for name, cells in cells_by_name.items()
-        }
-        columns = []
-        for names in self.names:
-            rows = zip(*(values[name] for name in names), strict=True)
-            joined = (" ".join(filter(None, map(str.strip, row))) for row in rows)
-            columns.append(values[names[0]] if len(names) == 1 else list(joined))
-        return columns
-
-    def rows(self) -> Iterator[Row]:
-        """Yields the rows in order."""
-        for batch in self.dataset.with_format("arrow").iter(BATCH_ROWS):
-            yield from zip(*self.cells(cast(Any, batch)), strict=True)
+    def cells(self, begin: int = 0) -> Iterator[list[list[str]]]:
+        """Yields the texts of each of our columns, some rows at a time from the row `begin` on; a missing value is an empty text."""
+        rows: Any = self.dataset.with_format("arrow")
+        for first in range(begin, len(self.dataset), BATCH_ROWS):
+            with foreign_errors(f"cannot read {self.label}"):  # Arrow does not check that a JSON file is in UTF-8
+                cells_by_name = rows[first : first + BATCH_ROWS].to_pydict()
+            values = {
+                name: ["" if cell is None or cell != cell else str(cell) for cell in cells]  # NaN differs from itself
+                for name, cells in cells_by_name.items()
+            }
+            columns = []
+            for names in self.names:
+                parts = zip(*(values[name] for name in names), strict=True)
+                joined = (" ".join(filter(None, map(str.strip, cells))) for cells in parts)
+                columns.append(values[names[0]] if len(names) == 1 else list(joined))
+            yield columns
 
 
 def split_specs(text: str) -> list[str]:
@@ -145,26 +122,20 @@ def source_files(spec: str) -> list[Path]:
         location = os.path.join(glob.escape(location), "**", "*")
     if is_remote(location):
         files = buckets.fetched_files(location)
-        problem = "matches nothing"
-    elif os.path.isdir(location):
-        files, problem = [], "is a folder"
-    elif os.path.exists(location):  # also a name with a bracket or a star in it
-        return [Path(location)]
+    elif os.path.isfile(location):  # also a name with a bracket or a star in it
+        files = [Path(location)]
     else:
         # Sorted as paths, part by part: the order of a text's rows must not change.
         files = sorted({Path(path) for path in glob.glob(location, recursive=True) if not os.path.isdir(path)})
-        problem = "matches nothing" if glob.has_magic(location) else "does not exist"
     if not files:
+        problem = "matches nothing" if glob.has_magic(location) else "does not exist"
+        if os.path.isdir(location):
+            problem = "is a folder"
         raise InputError(
             f"{spec} {problem}; name a file, a glob, {WHOLE}FOLDER for one text per file, hf:NAME:SPLIT:COLUMN or "
             "tfds:NAME:SPLIT:COLUMN."
         )
     return files
-
-
-def local_files(specs: Sequence[str]) -> list[Path]:
-    """All local files that the specs name."""
-    return [path for spec in specs for path in source_files(spec)]
 
 
 def files_of(option: str, specs: Sequence[str]) -> list[str]:
@@ -194,17 +165,13 @@ def prefix(spec: str) -> str:
 
 def suffix(path: Path) -> str:
     """The suffix of the file's format, such as `.tsv` for `x.tsv.gz`; empty for a format that is not text."""
-    name = path.name.lower()
-    for packed in PACKED:
-        name = name.removesuffix(packed)
-    return next(filter(name.endswith, BUILDERS), "")
+    suffixes = [suffix for suffix in map(str.lower, path.suffixes) if suffix not in PACKED]
+    return suffixes[-1] if suffixes and suffixes[-1] in BUILDERS else ""
 
 
 def is_plain(spec: str) -> bool:
     """Whether a source's files have no column besides the text."""
-    if is_hub(spec):
-        return False
-    return prefix(spec) == WHOLE or all(suffix(path) == ".txt" for path in source_files(spec))
+    return prefix(spec) == WHOLE or {*map(suffix, source_files(spec))} == {".txt"}
 
 
 def content_digest(specs: Sequence[str]) -> str:
@@ -230,182 +197,106 @@ def digest_of_file(path: Path) -> str:
 def _digest_of_state(path: Path, *state: int) -> str:
     """The digest of a file; `state` only keys the cache."""
     with open(path, "rb") as file:
-        if file.read(40).startswith(POINTERS):
+        if file.read(40).startswith((b"version https://git-lfs.github.com/spec/", b"/annex/objects/")):
             raise InputError(f"{path} only points to a file elsewhere; fetch it with git lfs pull or git annex get.")
     return file_digest(path)
 
 
-class Watched:
-    """Text that must not change while a program processes it, because results are cached under its digest."""
-
-    def __init__(self, specs: Sequence[str], columns: Mapping[str, str] | Sequence[str] = (TEXT,), *, cache: str = ""):
-        self._specs = tuple(specs)
-        self._columns = columns
-        self._cache = cache
-        self.digest = content_digest(specs)
-
-    def rows(self) -> Iterator[Row]:
-        """Yields the rows as `read` does."""
-        return read(self._specs, self._columns, cache=self._cache)
-
-    def check(self) -> None:
-        """Raises `InputError` if a file was modified."""
-        if content_digest(self._specs) != self.digest:
-            raise InputError(
-                f"{', '.join(self._specs)} changed while it was read, so the results are discarded; run the same command "
-                "again once it no longer changes."
-            )
+def check_unchanged(specs: Sequence[str], digest: str) -> None:
+    """Raises `InputError` if a file was modified since the specs had this `content_digest`, under which results are cached."""
+    if content_digest(specs) != digest:
+        raise InputError(f"{', '.join(specs)} changed while it was read; run the same command again.")
 
 
 def read(
     specs: Sequence[str],
-    columns: Mapping[str, str] | Sequence[str] = (TEXT,),
+    columns: ColumnNames = (TEXT,),
     *,
     numbers: bool = False,
     headerless: bool = False,
     cache: str = "",
 ) -> Iterator[Row]:
-    """Yields the rows of all specs in a fixed order, empty sentences included.
+    """Yields the rows of all specs in a fixed order, empty sentences included; the files of a glob are sorted by path.
 
     Args:
-      specs: sources, see above; the files of a glob are sorted by path.
-      columns: names, or a mapping from our names to the file's columns, such as
-        `{"text": "sentence", "translation": "de"}`. Without a mapping, the only column of a table serves as `text`.
-        `"sentence1|premise"` reads the first of these columns that a file has, `"subject+body"` both, joined with a space.
+      columns: `"sentence1|premise"` reads the first of these columns that a file has, `"subject+body"` both, joined with a space.
+        Without a mapping, the only column of a table serves as `text`.
       numbers: also read columns of numbers, as text.
       headerless: a `.csv` or `.tsv` file may lack a header, if it has just these columns in this order.
       cache: as `data.cache_folder`.
 
-    Raises:
-      InputError: a spec or a file is unusable; names the file.
+    Raises `InputError`, which names the file, if a spec or a file is unusable.
     """
     for spec in specs:
         for table in tables(spec, columns, numbers=numbers, headerless=headerless, cache=cache):
-            yield from table.rows()
+            for cells in table.cells():
+                yield from zip(*cells, strict=True)
 
 
 def tables(
-    spec: str,
-    columns: Mapping[str, str] | Sequence[str],
-    *,
-    numbers: bool = False,
-    headerless: bool = False,
-    cache: str = "",
+    spec: str, columns: ColumnNames, *, numbers: bool = False, headerless: bool = False, cache: str = ""
 ) -> Iterator[Table]:
     """Yields the tables of a source, in the order of its rows; see `read`."""
     named, files = columns_of(columns), source_files(spec)
     if is_hub(spec) and TEXT in named:
         named[TEXT] = COLON.split(spec)[-1]
-    if spec.startswith("hf:"):
-        yield _table(hub_table(spec), named, spec, numbers=numbers)
-    elif spec.startswith(WHOLE) or all(suffix(path) == ".txt" for path in files):
-        options = {"sample_by": "document" if spec.startswith(WHOLE) else "line"}
-        dataset = _load(files, "text", cache, options, columns=[TEXT])
-        yield _table(
-            dataset,
-            {name: TEXT if name == TEXT else source for name, source in named.items()},
-            str(files[0]) if len(files) == 1 else spec,
-        )
-    else:
-        in_memory = paths.cache_folder() / TEXTS
-        for path in files:
-            label = spec if is_hub(spec) else "the text in memory" if path.parent == in_memory else str(path)
-            dataset = _load_table(path, named, spec, cache, headerless=headerless)
-            yield _table(dataset, named, label, numbers=numbers)
+    parts = [[path] for path in files] or [[]]
+    if prefix(spec) == WHOLE or {*map(suffix, files)} == {".txt"}:  # without columns: all files are one table
+        parts = [files]
+        named = {name: TEXT if name == TEXT else source for name, source in named.items()}
+    for part in parts:
+        dataset = _loaded(part, named, spec, cache, headerless=headerless) if part else hub_table(spec)
+        if any(isinstance(feature, dict) for feature in dataset.features.values()):
+            dataset = dataset.flatten()
+        label = spec if is_hub(spec) or len(part) > 1 else str(part[0])
+        if label.startswith(str(paths.cache_folder() / TEXTS)):
+            label = "the text in memory"
+        available, selected = dataset.column_names, []
+        for name, source in named.items():
+            chosen = next((choice for choice in _choices(source) if {*choice} <= {*available}), ())
+            if not chosen and name == source == TEXT and len(available) == 1:
+                chosen = (available[0],)
+            if not chosen:
+                how = f"in a training data.columns=(({name!r}, 'COLUMN'),), elsewhere the program's option for a column, or in the file"
+                if is_hub(spec) and name == TEXT:
+                    how = "the last part of the spec"
+                names = ", ".join(map(repr, available)) or "none"
+                raise MissingColumn(f"{label} has no column {source!r}; it has {names}. Name one of these: {how}.")
+            selected.append(chosen)
+        dataset = dataset.select_columns(list(dict.fromkeys(chain.from_iterable(selected))))
+        for name, feature in dataset.features.items():
+            kind = getattr(feature, "dtype", "mixed values" if type(feature).__name__ == "Json" else "list")
+            if kind not in ("string", "large_string", "null") and not (numbers and re.match(r"u?int|float", kind)):
+                raise InputError(f"{label}: column {name!r} holds {kind}, not text.")
+        yield Table(dataset, selected, label)
 
 
-def _table(dataset: "Dataset", columns: Mapping[str, str], label: str, *, numbers: bool = False) -> Table:
-    """Selects our columns in a table, see `read`; `label` names the table in errors.
-
-    Raises `MissingColumn`, or `InputError` for a column that is not text.
-    """
-    if any(isinstance(feature, dict) for feature in dataset.features.values()):
-        dataset = dataset.flatten()
-    available = dataset.column_names
-    selected = []
-    for name, source in columns.items():
-        chosen = next((choice for choice in _choices(source) if {*choice} <= {*available}), ())
-        if not chosen and name == source == TEXT and len(available) == 1:
-            chosen = (available[0],)
-        if not chosen:
-            how = f"in a training data.columns=(({name!r}, 'COLUMN'),), elsewhere the program's option for a column, or in the file"
-            if is_hub(label) and name == TEXT:
-                how = "the last part of the spec"
-            names = ", ".join(map(repr, available)) or "none"
-            raise MissingColumn(f"{label} has no column {source!r}; it has {names}. Name one of these: {how}.")
-        selected.append(chosen)
-    dataset = dataset.select_columns(list(dict.fromkeys(name for chosen in selected for name in chosen)))
-    for name, feature in dataset.features.items():
-        kind = getattr(feature, "dtype", "mixed values" if type(feature).__name__ == "Json" else "list")
-        if kind not in ("string", "large_string", "null") and not (numbers and re.match(r"u?int|float", kind)):
-            raise InputError(f"{label}: column {name!r} holds {kind}, not text.")
-    return Table(dataset, selected, label)
-
-
-def _load_table(
-    path: Path, columns: Mapping[str, str], spec: str, cache: str, *, headerless: bool = False
-) -> "Dataset":
-    """The table of a file with columns."""
-    if suffix(path) not in BUILDERS:
-        raise InputError(f"{path} has an unknown format; use {', '.join(BUILDERS)}, or files: before it.")
-    builder = BUILDERS[suffix(path)]
-    if builder == "csv":
-        separator = "," if suffix(path) == ".csv" else "\t"
-        with foreign_errors(f"cannot read {path}"):
-            is_quoted = QUOTED.get(prefix(spec))
-            if is_quoted is None:
-                is_quoted = separator == "," or _is_quoted(path, path.stat().st_mtime_ns)
-            quoting: Any = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
-            with _opened(path) as file:
-                header = next(csv.reader(file, delimiter=separator, quoting=quoting), [])
-        if len(header) == 1 and header[0] not in _requested(columns) and not HEADER.fullmatch(header[0]):
-            raise InputError(
-                f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; check the "
-                "separator, add a first line such as text, or use .txt for one sentence per line."
-            )
-        options = {"sep": separator, "quoting": quoting, "header": 0}
-        names = [name if name and header.count(name) == 1 else f"column {index}" for index, name in enumerate(header)]
-        if headerless and len(header) == len(columns) and not {*header} & {*columns.values()}:
-            options["header"] = None
-            names = list(columns.values())
-        advice = "" if is_quoted else f"; if its cells are quoted, write quoted:{path}"
-        return _load([path], builder, cache, options, columns=names, advice=advice)
-    if builder == "text":
-        return _load([path], builder, cache, {})
-    if builder == "json":
-        advice = "; if a column begins or changes its type late in the file, keep only the columns to read"
-        return _load([path], builder, cache, {}, advice=advice)
-    from pyarrow import parquet
-
-    with foreign_errors(f"cannot read {path}"):
-        available = parquet.read_schema(path).names
-    return _load([path], builder, cache, {"columns": _top_columns(available, _requested(columns)) or None})
-
-
-def _load(
-    files: Sequence[Path],
-    builder: str,
-    cache: str,
-    options: Mapping[str, Any],
-    *,
-    columns: Sequence[str] = (),
-    advice: str = "",
-) -> "Dataset":
-    """The files as one table of `datasets`, which copies them into our cache, into a folder named by the digest of their content.
-
-    Args:
-      columns: all columns of the files, whose cells are text; empty: `datasets` finds names and types.
-      advice: end of the error about a file that cannot be read.
-    """
+def _loaded(files: Sequence[Path], columns: Mapping[str, str], spec: str, cache: str, *, headerless: bool) -> "Dataset":
+    """A file, or several of plain text, as a table of `datasets`, which copies them into our cache, into a folder named by the
+    digest of their content."""
     import datasets
 
-    chosen = dict(options)
-    if columns:
-        chosen["features"] = datasets.Features({name: datasets.Value("string") for name in columns})
-    if builder in ("csv", "text"):
-        chosen["encoding"] = "utf-8-sig"
-    if builder == "csv":  # `NA` is text, a blank line is a row, and the first of too many cells is no index
-        chosen |= {"keep_default_na": False, "skip_blank_lines": False, "index_col": False, "names": columns}
+    builder = "text" if prefix(spec) == WHOLE else BUILDERS.get(suffix(files[0]))
+    options: dict[str, Any] = {}
+    advice = ""
+    if builder == "text":
+        options = {"sample_by": "document" if prefix(spec) == WHOLE else "line"}
+    elif builder == "csv":
+        options = _csv_options(files[0], columns, spec, headerless=headerless)
+        if options["quoting"] == csv.QUOTE_NONE:
+            advice = f"; if its cells are quoted, write quoted:{files[0]}"
+    elif builder == "parquet":
+        from pyarrow import parquet
+
+        with foreign_errors(f"cannot read {files[0]}"):
+            available = parquet.read_schema(files[0]).names
+        options = {"columns": _needed(available, columns) or None}
+    elif builder != "json":
+        raise InputError(f"{files[0]} has an unknown format; use {', '.join(BUILDERS)}, or files: before it.")
+    if builder in ("text", "csv"):
+        columns_of_file = options.get("names", [TEXT])
+        options["features"] = datasets.Features({name: datasets.Value("string") for name in columns_of_file})
+        options["encoding"] = "utf-8-sig"
     digest = hashlib.sha256("".join(map(digest_of_file, files)).encode()).hexdigest()[:16]
     folder = paths.cache_folder(cache) / "arrow" / digest
     escaped = [glob.escape(os.path.abspath(path)) for path in files]
@@ -413,15 +304,39 @@ def _load(
         with quiet_datasets(), warnings.catch_warnings():
             warnings.filterwarnings("error", "Length of header or names")  # pandas would drop cells
             # Not `load_dataset`, which tells the hub of every file that it loads.
-            return getattr(datasets.Dataset, f"from_{builder}")(escaped, cache_dir=str(folder), **chosen)
+            return getattr(datasets.Dataset, f"from_{builder}")(escaped, cache_dir=str(folder), **options)
     except Exception as error:
         if len(files) > 1:  # name the one that cannot be read
             for path in files:
-                _load([path], builder, cache, options, columns=columns)
+                _loaded([path], columns, spec, cache, headerless=headerless)
         cause = error.__cause__ or error  # `datasets` itself says only that it failed
-        if any(part in repr(cause) for part in EMPTY):
+        if EMPTY.search(repr(cause)):
             raise InputError(f"{files[0]} is empty: it has no rows of text.") from None
         raise InputError(f"cannot read {files[0]} ({error_line(cause):.200}){advice}.") from None
+
+
+def _csv_options(path: Path, columns: Mapping[str, str], spec: str, *, headerless: bool) -> dict[str, Any]:
+    """How `datasets` reads a `.csv` or `.tsv` file."""
+    separator = "," if suffix(path) == ".csv" else "\t"
+    with foreign_errors(f"cannot read {path}"):
+        is_quoted = QUOTED.get(prefix(spec))
+        if is_quoted is None:
+            is_quoted = separator == "," or _is_quoted(path, path.stat().st_mtime_ns)
+        quoting: Any = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
+        with _opened(path) as file:
+            header = next(csv.reader(file, delimiter=separator, quoting=quoting), [])
+    if len(header) == 1 and not _needed(header, columns) and not re.fullmatch(r"[\w.:/-]{1,64}", header[0]):
+        raise InputError(
+            f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; check the "
+            "separator, add a first line such as text, or use .txt for one sentence per line."
+        )
+    names = [name if name and header.count(name) == 1 else f"column {index}" for index, name in enumerate(header)]
+    lacks_header = headerless and len(header) == len(columns) and not {*header} & {*columns.values()}
+    if lacks_header:
+        names = list(columns.values())
+    options = {"sep": separator, "quoting": quoting, "header": None if lacks_header else 0, "names": names}
+    # `NA` is text, a blank line is a row, and the first of too many cells is no index.
+    return options | {"keep_default_na": False, "skip_blank_lines": False, "index_col": False}
 
 
 def _opened(path: Path) -> Any:
@@ -432,9 +347,8 @@ def _opened(path: Path) -> Any:
 
 
 @lru_cache
-def _is_quoted(path: Path, changed: int) -> bool:
-    """`looks_quoted`, logged once for each state of the file; `changed` only keys the cache. Raises `InputError` if a later cell is
-    not quoted properly."""
+def _is_quoted(path: Path, changed_ns: int) -> bool:
+    """`looks_quoted`, logged once for each state of the file; raises `InputError` if a later cell is not quoted properly."""
     is_quoted = looks_quoted(path)
     if is_quoted:
         problem = f"{path}: the first quotes surround cells, but others do not; write raw:{path} if quotes are text, or quoted:{path}"
@@ -446,7 +360,7 @@ def _is_quoted(path: Path, changed: int) -> bool:
 
 def quoted_rows(file: Iterable[str]) -> Iterator[list[str]]:
     """The rows of a `.tsv` whose cells are quoted; raises `csv.Error` if one is not quoted properly."""
-    csv.field_size_limit(MAX_CELL)
+    csv.field_size_limit(2**31 - 1)  # characters; Python's default, 131,072, is less than a long document has
     return csv.reader(file, delimiter="\t", strict=True)
 
 
@@ -460,7 +374,7 @@ def looks_quoted(path: Path) -> bool:
     with _opened(path) as file:
         header = next(file, "")
         from_first_quote = dropwhile(lambda line: '"' not in line, chain([header], file))
-        sample = "".join(islice(from_first_quote, SAMPLE_LINES))
+        sample = "".join(islice(from_first_quote, 201))
     cells = QUOTED_CELL.findall(sample)
     others = QUOTED_CELL.sub("", sample)
     quotes_commas = all("," in cell for cell in cells) and "," not in others
@@ -486,26 +400,20 @@ def _tfds_file(spec: str) -> Path:
     """A set's texts and numbers as a file in the cache; prepares the set as array_record, which needs no TensorFlow."""
     import pyarrow
 
-    remedy = (
-        "install jaxdistill[tfds], and where TensorFlow is installed, run tfds build NAME --file_format=array_record"
-    )
+    def columns_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
+        scalars = {name: cell for name, cell in row.items() if not getattr(cell, "shape", ())}
+        return {name: cell.decode() if isinstance(cell, bytes) else cell for name, cell in scalars.items()}
+
+    remedy = "install jaxdistill[tfds], and where TensorFlow is, run tfds build NAME --file_format=array_record"
     with foreign_errors(f"{spec} cannot be loaded as tfds:NAME:SPLIT:COLUMN; {remedy}"), quiet_datasets():
         import tensorflow_datasets as tfds
 
         _, name, split, _ = COLON.split(spec)
         builder: Any = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
-        rows = iter(builder.as_data_source(split))
-
-        def batches() -> Iterator["pyarrow.Table"]:
-            while batch := list(islice(rows, BATCH_ROWS)):
-                scalars = [column for column, cell in batch[0].items() if not getattr(cell, "shape", ())]
-                table = {column: [row[column] for row in batch] for column in scalars}
-                for column, cells in table.items():
-                    if isinstance(cells[0], bytes):
-                        table[column] = [cell.decode() for cell in cells]
-                yield pyarrow.table(table)
-
-        return cached_table(batches(), [builder.info.full_name, split, Path(builder.data_dir).stat().st_mtime_ns])
+        rows = map(columns_of_row, builder.as_data_source(split))
+        batches = iter(lambda: list(islice(rows, BATCH_ROWS)), [])
+        key = [builder.info.full_name, split, Path(builder.data_dir).stat().st_mtime_ns]
+        return cached_table(map(pyarrow.Table.from_pylist, batches), key)
 
 
 @contextlib.contextmanager
@@ -514,38 +422,32 @@ def quiet_datasets() -> Iterator[None]:
     import datasets
     from tqdm import tqdm
 
-    interval = tqdm.monitor_interval
-    had_bars = not datasets.are_progress_bars_disabled()
-    verbosity = datasets.logging.get_verbosity()
-    tqdm.monitor_interval = 0  # starts no thread
-    datasets.disable_progress_bars()
-    datasets.logging.set_verbosity(logging.CRITICAL)
-    try:
+    with contextlib.ExitStack() as before:
+        before.callback(setattr, tqdm, "monitor_interval", tqdm.monitor_interval)
+        before.callback(datasets.logging.set_verbosity, datasets.logging.get_verbosity())
+        if not datasets.are_progress_bars_disabled():
+            before.callback(datasets.enable_progress_bars)
+        tqdm.monitor_interval = 0  # starts no thread
+        datasets.disable_progress_bars()
+        datasets.logging.set_verbosity(logging.CRITICAL)
         yield
-    finally:
-        tqdm.monitor_interval = interval
-        datasets.logging.set_verbosity(verbosity)
-        if had_bars:
-            datasets.enable_progress_bars()
 
 
 def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
     """A Parquet file in the cache with the rows of all tables, which need not fit in memory; `InputError` if empty.
 
-    Args:
-      tables: have the same columns; not read if the file exists.
-      key: everything that determines the content, as JSON values.
+    `key` is everything that determines the content, as JSON values. If the file exists, no table is read.
     """
     from pyarrow import parquet
 
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     path = paths.cache_folder() / TEXTS / f"{name}.parquet"
-    writer = None
     if path.exists():
         return path
     with writing(path, paths.other_cache(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
         with drafted(path) as draft:
+            writer = None
             for table in filter(len, tables):
                 writer = writer or parquet.ParquetWriter(draft, table.schema)
                 writer.write_table(table.cast(writer.schema))
@@ -555,31 +457,22 @@ def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
     return path
 
 
-def _requested(columns: Mapping[str, str]) -> set[str]:
-    """All names that the requested columns may have in a file."""
-    return {name for source in columns.values() for names in _choices(source) for name in names}
-
-
 def _choices(source: str) -> list[tuple[str, ...]]:
-    """What `source` may mean, best first; each choice is a tuple of columns to join.
-
-    `|` separates alternatives, and `+` columns to join, unless a column's own name has these signs.
-
-    >>> _choices("subject+body|text")
-    [('subject+body|text',), ('subject+body',), ('subject', 'body'), ('text',), ('text',)]
-    """
+    """What `source` may mean, best first; each choice is a tuple of columns to join. `|` separates alternatives, and `+` columns to join,
+    unless a column's own name has these signs."""
     choices = [(source,)]
     for name in source.split("|"):
         choices += [(name,), tuple(name.split("+"))]
     return choices
 
 
-def _top_columns(available: Sequence[str], names: Collection[str]) -> list[str]:
-    """The columns that are among `names`, or of which `names` has a field, such as `translation.en`."""
-    return [column for column in available if any(f"{name}.".startswith(f"{column}.") for name in names)]
+def _needed(available: Sequence[str], columns: Mapping[str, str]) -> list[str]:
+    """The available columns that are requested, or of which a field is, such as `translation.en`."""
+    names = {f"{name}." for source in columns.values() for choice in _choices(source) for name in choice}
+    return [column for column in available if any(name.startswith(f"{column}.") for name in names)]
 
 
-def columns_of(columns: str | Mapping[str, str] | Sequence[str] | Sequence[tuple[str, str]] | None) -> dict[str, str]:
+def columns_of(columns: str | ColumnNames | Sequence[tuple[str, str]] | None) -> dict[str, str]:
     """Maps views to columns; takes a mapping, pairs, names that serve as both, or the name of the sentences' column.
 
     >>> columns_of("body"), columns_of(["text", "second"])
@@ -595,42 +488,37 @@ def columns_of(columns: str | Mapping[str, str] | Sequence[str] | Sequence[tuple
 def sources_of(
     text: Text, columns: Mapping[str, str], *, argument: str = "text", numbers: Sequence[str] = ()
 ) -> list[str]:
-    """The sources of a text; a string lists them as on the command line, text in memory becomes a cache file named by its content.
-
-    `None`, NaN and similar values become empty sentences, which training leaves out and counts, as in a file.
+    """The sources of a text; a string lists them as on the command line, text in memory becomes a cache file named by its content. `None`,
+    NaN and similar values become empty sentences, as in a file.
 
     Args:
       columns: maps views to columns; for tuples, in their order. Empty: the text has only sentences.
-      argument: the argument's name, for errors.
+      argument: the argument's name, for the `InputError` if there is no row, or no table can be made of it.
       numbers: further columns, which may hold numbers.
-
-    Raises:
-      InputError: there is no row, or it cannot be a table; names the argument. `read` checks columns.
     """
     if isinstance(text, str):
         return split_specs(text)
-    if isinstance(text, Path):
-        return [str(text)]
-    if isinstance(text, Sequence) and text and all(isinstance(item, Path) for item in text):
-        return list(map(str, text))
-    if isinstance(text, Sequence) and text and isinstance(text[0], str) and os.path.isfile(text[0]):
+    items = [text] if isinstance(text, Path) else text
+    if isinstance(items, Sequence) and items and all(isinstance(item, Path) for item in items):
+        return list(map(str, items))
+    if isinstance(items, Sequence) and items and isinstance(items[0], str) and os.path.isfile(items[0]):
         raise InputError(
-            f"{argument} is a list of file names, which would be read as sentences; give [pathlib.Path({text[0]!r}), ...]."
+            f"{argument} is a list of file names, which would be read as sentences; give [pathlib.Path({items[0]!r}), ...]."
         )
     named = dict(columns) or {TEXT: TEXT}
     with errors_of(argument), foreign_errors("cannot read the text"):
         table = _arrow_table(text, [*named.values(), *numbers])
-        names = _top_columns(table.column_names, [*_requested(named), *numbers])
+        names = _needed(table.column_names, named | {name: name for name in numbers})
         table = table.select(names or table.column_names)
         return [str(cached_table([table], table.to_pydict()))]
 
 
 def _arrow_table(text: Any, names: Sequence[str]) -> "pyarrow.Table":
-    """Converts text in memory to an Arrow table; `names` are the columns of tuples. Recognises tables of polars and
-    `datasets` by their methods, so that neither package need be imported."""
+    """Converts text in memory to an Arrow table; `names` are the columns of tuples."""
     import pandas
     import pyarrow
 
+    # Tables are recognised by their methods, so that their packages need not be imported.
     if hasattr(text, "collect"):  # a LazyFrame of polars
         text = text.collect()
     if hasattr(text, "iter"):  # of `datasets`
@@ -651,26 +539,16 @@ def _arrow_table(text: Any, names: Sequence[str]) -> "pyarrow.Table":
 def parse_roles(text: str, *, columns: Sequence[str], sources: int) -> Roles:
     """Parses `data.roles`: which sentences are queries and which documents, for models with a prompt for each.
 
-    Args:
-      text: a role for the whole text, roles for all sources in their order (`query,document`), or roles for columns
-        (`text=query,second=document`); empty: no role.
-      columns: names of the text's columns.
-      sources: number of sources.
+    `text` is a role for the whole text, roles for all sources in their order (`query,document`), or roles for some of `columns`
+    (`text=query,second=document`); empty: no role.
     """
-    roles: list[str] = []
-    named: dict[str, str] = {}
-    for entry in (text.strip() or NO_ROLE).split(","):
-        column, equals, role = (word.strip() for word in entry.rpartition("="))
-        roles.append("" if role == NO_ROLE else role)
-        if equals:
-            named[column] = roles[-1]
+    entries = [entry.rpartition("=") for entry in (text.strip() or NO_ROLE).split(",")]
+    roles = ["" if role.strip() == NO_ROLE else role.strip() for _, _, role in entries]
+    named = {column.strip(): role for (column, equals, _), role in zip(entries, roles, strict=True) if equals}
     if len(roles) == 1 and not named:
         roles *= sources
-    if named:
-        every_role_has_a_column = len(named) == len(roles)
-        fits = every_role_has_a_column and named.keys() <= {*columns}
-    else:
-        fits = len(roles) == sources
+    # By name, every role has a column.
+    fits = len(named) == len(roles) and named.keys() <= {*columns} if named else len(roles) == sources
     if not fits or not {*roles} <= {*ROLES, ""}:
         raise InputError(
             f"data.roles={text!r} does not fit {sources} source{'s' * (sources != 1)} with the columns {', '.join(columns)}; give one of "
@@ -688,14 +566,9 @@ def used_roles(roles: Roles) -> tuple[str, ...]:
 
 
 def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, separate: bool) -> list[Portion]:
-    """The portions of a text, in its order: its sources, or each column of each source.
+    """The portions of a text, in its order: its sources, or if `separate`, each column of each source.
 
-    Args:
-      columns: maps our column names to the file's.
-      separate: make each column of a source its own portion; a source may lack any column but `text`.
-
-    Raises:
-      InputError: no source has one of the columns.
+    A source may then lack any column but `text`; raises `InputError` for a column that none has.
     """
     if not separate:
         return [Portion(source, columns, [roles[source][name] for name in columns]) for source in range(len(specs))]
@@ -705,12 +578,11 @@ def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, 
             try:
                 if name != TEXT:
                     next(tables(spec, {name: file_name}), None)  # raises if the source lacks the column
+                chosen.append(Portion(source, {name: file_name}, [roles[source][name]]))
             except MissingColumn:
                 is_last_source = source == len(specs) - 1
                 if is_last_source and not any(name in portion.columns for portion in chosen):
                     raise
-                continue
-            chosen.append(Portion(source, {name: file_name}, [roles[source][name]]))
     return chosen
 
 

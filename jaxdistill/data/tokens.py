@@ -14,6 +14,7 @@ Files of a store, where `N` is the index of a column:
     N.text                          one per byte, also of repeated rows
 """
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -22,7 +23,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from filelock import FileLock
@@ -33,30 +34,15 @@ from jaxdistill.core import MASK_TOKENS, InputError, errors_of, unknown_id
 from jaxdistill.core.files import file_names, foreign_errors, write_atomic, writing
 from jaxdistill.core.paths import other_cache
 from jaxdistill.core.runtime import progress_bar
+from jaxdistill.data import text
 from jaxdistill.data.chunks import Chunking, bare, tokens_around
-from jaxdistill.data.text import (
-    TEXT,
-    Portion,
-    Roles,
-    Table,
-    Watched,
-    columns_of,
-    excluded_keys,
-    identifying,
-    portions,
-    row_key,
-    source_files,
-    tables,
-    text_key,
-)
+from jaxdistill.data.text import TEXT, ColumnNames, Portion, Roles, columns_of, content_digest, identifying, row_key
 from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, sums, tokenised_words
 
 FORMAT = 3
 """Version of the rules that decide which rows a text has, part of every digest; bump to invalidate everything stored for a text."""
 LAYOUT = 7
 """Version of the store's files and tokens, part of the store's digest only; bump to tokenise again."""
-BATCH_ROWS = 4096
-"""Input rows tokenised at a time; a killed run repeats at most that many."""
 
 
 class Gathered(NamedTuple):
@@ -72,7 +58,6 @@ class Counts(NamedTuple):
     """Counts of sentences, which the store holds apart from the tokens."""
 
     lengths: Integer[np.ndarray, " b"]
-    """Number of all tokens."""
     words: Integer[np.ndarray, " b"]
     tokens: Integer[np.ndarray, " b"]
     """Number of tokens that are neither special nor of the prompt."""
@@ -89,14 +74,15 @@ class PairTemplate(NamedTuple):
     has_types: bool
     """Whether the second sentence has its own token type."""
 
+    @property
+    def special_tokens(self) -> int:
+        return len(self.begin) + len(self.between) + len(self.end)
+
 
 class TokenStore:
-    """Random access to tokenised rows, memory-mapped.
+    """Random access to the tokenised rows of a folder that `build_store` has written, memory-mapped.
 
-    Args:
-      folder: written by `build_store`.
-      tokenizer: the store's tokenizer, for views that change the text. It is modified, so pass a copy.
-      chunking: how the texts were split, if they were.
+    The tokenizer is the store's, for views that change the text; it is modified, so pass a copy.
     """
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, chunking: Chunking | None = None):
@@ -111,7 +97,6 @@ class TokenStore:
                 for name, (dtype, size) in info["arrays"].items()
             }
         self.digest: str = info["digest"]
-        """Digest of everything that determines the tokens."""
         self.content_digest: str = info["content"]
         """Digest of the text alone: equal for stores of the same rows with different tokenizers."""
         self.source_digest: str = info["source"]
@@ -133,14 +118,8 @@ class TokenStore:
 
     def _array(self, column: str, kind: str) -> np.ndarray:
         if column not in self.columns:
-            raise InputError(
-                f"the text has no column {column!r}; it has {', '.join(self.columns)}. Set --config.data.columns."
-            )
+            raise InputError(f"the text has no column {column!r}; set --config.data.columns.")
         return self._arrays[f"{self.columns.index(column)}.{kind}"]
-
-    def lengths(self, column: str) -> Integer[np.ndarray, " rows"]:
-        """Number of tokens of each sentence."""
-        return self._array(column, "lengths")
 
     def counts_of(self, column: str, rows: Integer[np.ndarray, " b"]) -> Counts:
         """Word and token counts of some sentences."""
@@ -157,10 +136,6 @@ class TokenStore:
     def truncated(self, column: str) -> float:
         """Share of truncated sentences in a column."""
         return self._info["columns"][column]["truncated"] / self.rows
-
-    def ids(self, column: str, row: int) -> Integer[np.ndarray, " l"]:
-        """Token ids of a sentence, special tokens included."""
-        return self.gather(column, np.array([row])).ids
 
     def gather(self, column: str, rows: Integer[np.ndarray, " b"]) -> Gathered:
         """Ids and words of many sentences at once."""
@@ -186,17 +161,16 @@ class TokenStore:
 
     def roles(self, column: str, rows: Sequence[int] | Integer[np.ndarray, " n"]) -> list[str]:
         """The role of each sentence: `query`, `document`, or an empty string."""
-        portion_ends = np.cumsum(self._info["portion_rows"])
-        portions_of_rows = np.searchsorted(portion_ends, np.asarray(rows, np.int64), side="right")
-        return [self._info["roles"][portion][column] for portion in portions_of_rows]
+        ends = np.cumsum(self._info["portion_rows"])
+        portions = np.searchsorted(ends, np.asarray(rows, np.int64), side="right")
+        return [self._info["roles"][portion][column] for portion in portions]
 
-    def tokenised(
-        self, column: str, rows: Integer[np.ndarray, " n"], texts: Sequence[str], *, max_length: int
-    ) -> Tokenised:
-        """Tokenises `texts`, which replace the sentences of `rows`, with this store's tokenizer and their roles' prompts."""
-        self._tokenizer.enable_truncation(max_length)
+    def tokenised(self, column: str, rows: Integer[np.ndarray, " n"], texts: Sequence[str]) -> Tokenised:
+        """Tokenises `texts`, which replace the sentences of `rows`, with their roles' prompts; truncated to the longest sentence of the
+        column."""
+        self._tokenizer.enable_truncation(self.longest(column))
         prompts = [self.prompts[role] for role in self.roles(column, rows)]
-        return tokenised_words(self._tokenizer, texts, prompts, max_length)
+        return tokenised_words(self._tokenizer, texts, prompts, self.longest(column))
 
     @cached_property
     def pair_template(self) -> PairTemplate:
@@ -219,9 +193,7 @@ class TokenStore:
         """The tokenizer's mask token, registered so that it is read as one token; raises `InputError` if there is none."""
         token = next((mask for mask in MASK_TOKENS if self._tokenizer.token_to_id(mask) is not None), None)
         if token is None:
-            raise InputError(
-                f"the tokenizer has no mask token ({', '.join(MASK_TOKENS)}); choose a view without masks."
-            )
+            raise InputError(f"the tokenizer has no mask token ({', '.join(MASK_TOKENS)}); choose another view.")
         if self._tokenizer.token_to_id(token) not in self._tokenizer.get_added_tokens_decoder():
             self._tokenizer.add_special_tokens([token])
         return token
@@ -257,7 +229,7 @@ def build_store(
     tokenizer: Tokenizer,
     max_length: int,
     cache_folder: str | Path,
-    columns: Mapping[str, str] | Sequence[str] = (TEXT,),
+    columns: ColumnNames = (TEXT,),
     prompts: Mapping[str, str] = MappingProxyType({"": ""}),
     roles: Roles = (),
     dedupe: bool = False,
@@ -270,7 +242,6 @@ def build_store(
     Of several processes that see the cache folder, one builds the store and the others wait.
 
     Args:
-      specs: files, globs and hub sets, see `text`.
       tokenizer: adds its special tokens; its padding and truncation settings are ignored.
       max_length: maximum tokens per sentence, special tokens and prompt included.
       cache_folder: holds the stores in `tokens`, each named by its digest.
@@ -291,15 +262,13 @@ def build_store(
     prompts = {role: prompts[role] for role in sorted({role for source in roles for role in source.values()})}
     least = tokens_around(tokenizer, prompts.values()) + 1
     if max_length < least:
-        raise InputError(
-            f"max_length={max_length} leaves no token for the text; the minimum with special tokens and prompt is {least}."
-        )
+        raise InputError(f"max_length={max_length} leaves no token for the text; the minimum is {least}.")
     identity = {name: columns[name] for name in identifying(columns, chunked=chunking is not None)}
-    watched = [Watched(specs)]
+    digests = [content_digest(specs)]
     if exclude:
         with errors_of("data.exclude"):
-            watched.append(Watched(exclude))
-    parts: list[Any] = [FORMAT, [text.digest for text in watched], columns, dedupe]
+            digests.append(content_digest(exclude))
+    parts: list[Any] = [FORMAT, digests, columns, dedupe]
     # Appended only where they apply, so that the digests of other texts stay the same.
     if prompts.keys() - {""}:
         parts.append(list(roles))
@@ -309,26 +278,25 @@ def build_store(
         parts.append("whole rows")
     content = _digest(*parts)
     # The same files in other sources are the same text, but a store has the rows of each source.
-    files_of_sources = [[len(source_files(spec)) for spec in specs]] if len(specs) > 1 else []
-    folder = (
-        Path(cache) / "tokens" / _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length, *files_of_sources)
-    )
+    files_of_sources = [[len(text.source_files(spec)) for spec in specs]] if len(specs) > 1 else []
+    digest = _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length, *files_of_sources)
+    folder = Path(cache) / "tokens" / digest
 
     def build(unfinished: Path) -> None:
-        chosen = portions(specs, columns, roles, separate=chunking is not None)
+        chosen = text.portions(specs, columns, roles, separate=chunking is not None)
         names = [TEXT] if chunking else list(columns)
-        excluded = excluded_keys(exclude, identity, cache)
-        builder = _Builder(specs, chosen, names, tokenizer, max_length, prompts, chunking, excluded, cache)
-        draft = _Draft(unfinished)
-        portion_rows = builder.tokenise(draft, shown=progress and "tokenising")
+        excluded = text.excluded_keys(exclude, identity, cache)
+        builder = _Builder(unfinished, specs, chosen, names, tokenizer, max_length, prompts, chunking, excluded, cache)
+        portion_rows = builder.tokenise(shown=progress and "tokenising")
         try:
-            for text in watched:  # otherwise the digest could name other text
-                text.check()
+            # Otherwise the digest could name other text.
+            for sources, before in zip((specs, exclude), digests, strict=False):
+                text.check_unchanged(sources, before)
         except InputError:
             shutil.rmtree(unfinished)
             raise
-        info = builder.finish(draft, portion_rows, dedupe=dedupe)
-        info |= {"digest": folder.name, "content": content, "source": watched[0].digest}
+        info = builder.finish(portion_rows, dedupe=dedupe)
+        info |= {"digest": digest, "content": content, "source": digests[0]}
         (unfinished / "store.json").write_text(json.dumps(info, indent=1))
         unfinished.replace(folder)
         shutil.rmtree(folder / "rows")
@@ -342,9 +310,15 @@ def build_store(
     return TokenStore(folder, tokenizer, chunking)
 
 
-class _Builder(NamedTuple):
-    """Tokenises a text into the arrays of a store."""
+@dataclasses.dataclass
+class _Builder:
+    """Tokenises a text into the arrays of a store: one file each, to which every batch of rows is appended.
 
+    Files in `rows/` have one entry per tokenised row, repeated rows included, and do not become part of the store. A note, written
+    after each batch, says how long each file is; a killed run goes on from there.
+    """
+
+    folder: Path
     specs: Sequence[str]
     portions: Sequence[Portion]
     columns: Sequence[str]
@@ -357,42 +331,55 @@ class _Builder(NamedTuple):
     """The `row_key`s of the rows to leave out."""
     cache: str
 
-    def tokenise(self, draft: "_Draft", *, shown: bool | str) -> list[int]:
-        """Appends the rows that the draft lacks; returns the number of input rows of each portion."""
+    def __post_init__(self):
+        self._note = self.folder / "rows" / "progress.json"
+        self._input_rows = 0
+        """Number of input rows whose arrays are in the files."""
+        self._files: dict[str, tuple[str, int]] = {}
+        """Maps each file's name to its dtype and its size in bytes."""
+        self._note.parent.mkdir(parents=True, exist_ok=True)
+        if self._note.exists():
+            input_rows, files = json.loads(self._note.read_text())
+            # After a power cut, a file may be shorter than noted; the text is then tokenised anew.
+            if all((self.folder / name).stat().st_size >= size for name, (_, size) in files.items()):
+                self._input_rows, self._files = input_rows, files
+        for name in file_names(self.folder):
+            if name != "rows/progress.json":
+                _, size = self._files.get(name, ("", 0))
+                os.truncate(self.folder / name, size)
 
-        def tables_of(portion: Portion) -> Iterator[Table]:
-            return tables(self.specs[portion.source], portion.columns, cache=self.cache)
+    def tokenise(self, *, shown: bool | str) -> list[int]:
+        """Appends the rows that the files lack; returns the number of input rows of each portion."""
+
+        def tables_of(portion: Portion) -> Iterator[text.Table]:
+            return text.tables(self.specs[portion.source], portion.columns, cache=self.cache)
 
         # Twice, one table at a time: an open table keeps its file open, and a text may have thousands.
         portion_rows = [sum(len(table.dataset) for table in tables_of(portion)) for portion in self.portions]
         first_row = 0  # of the table, among all input rows
         with progress_bar(sum(portion_rows), "rows", shown=shown) as bar:
-            bar.update(draft.input_rows)
+            bar.update(self._input_rows)
             for portion in self.portions:
                 for table in tables_of(portion):
-                    missing = range(max(draft.input_rows - first_row, 0), len(table.dataset))
-                    for batch in table.dataset.select(missing).with_format("arrow").iter(BATCH_ROWS):
-                        cells = table.cells(cast(Any, batch))
-                        draft.append(self._arrays(cells, portion.roles, draft.input_rows), len(batch))
-                        bar.update(len(batch))
+                    for cells in table.cells(max(self._input_rows - first_row, 0)):
+                        for name, values in self._arrays(cells, portion.roles).items():
+                            with open(self.folder / name, "ab") as file:
+                                # Not `tofile`, which ignores a disk that is full at its last bytes.
+                                file.write(values.tobytes())
+                            self._files[name] = values.dtype.str, (self.folder / name).stat().st_size
+                        self._input_rows += len(cells[0])
+                        write_atomic(self._note, json.dumps([self._input_rows, self._files]))
+                        bar.update(len(cells[0]))
                     first_row += len(table.dataset)
         return portion_rows
 
-    def _arrays(self, cells: Sequence[Sequence[str]], roles: Sequence[str], first_row: int) -> dict[str, np.ndarray]:
-        """Tokenises the rows of a batch that have no empty cell and are not excluded, or their chunks.
-
-        Args:
-          cells: the texts of each column.
-          roles: the role of each column.
-          first_row: index of the first row among all input rows.
-
-        Returns:
-          The arrays of a draft, by name.
-        """
+    def _arrays(self, cells: Sequence[Sequence[str]], roles: Sequence[str]) -> dict[str, np.ndarray]:
+        """Tokenises those of the next input rows that have no empty cell and are not excluded, or their chunks; returns arrays by
+        file. `cells` and `roles` are of each column."""
         identity = [self.columns.index(name) for name in identifying(self.columns, chunked=self.chunking is not None)]
         others = [index for index in range(len(self.columns)) if index not in identity]
         stripped = zip(*([cell.strip() for cell in column] for column in cells), strict=True)
-        filled = [(input_row, row) for input_row, row in enumerate(stripped, first_row) if all(row)]
+        filled = [(input_row, row) for input_row, row in enumerate(stripped, self._input_rows) if all(row)]
         rows = filled
         if self.excluded:  # before texts are split, because whole rows are compared
             rows = [(number, row) for number, row in filled if row_key([row[i] for i in identity]) not in self.excluded]
@@ -407,7 +394,7 @@ class _Builder(NamedTuple):
         arrays = {
             "rows/excluded": np.array([excluded]),
             "rows/input_row": np.array([input_row for input_row, _ in rows], np.int64),
-            "rows/keys": np.array([text_key(row[self.columns.index(TEXT)]) for _, row in rows], np.uint64),
+            "rows/keys": np.array([text.text_key(row[self.columns.index(TEXT)]) for _, row in rows], np.uint64),
             "rows/repeat_keys": np.array(repeat_keys, np.uint64),
         }
         # Two bytes suffice for most vocabularies and halve the ids.
@@ -415,7 +402,8 @@ class _Builder(NamedTuple):
         unknown = unknown_id(self.tokenizer)
         for index, role in enumerate(roles):
             texts = [row[index] for _, row in rows]
-            tokens = tokenised_words(self.tokenizer, texts, self.prompts[role], self.max_length, unknown=unknown)
+            prompts = [self.prompts[role]] * len(texts)
+            tokens = tokenised_words(self.tokenizer, texts, prompts, self.max_length, unknown=unknown)
             encoded = [text.encode() for text in texts]
             counts = dict(zip(Unknown._fields, tokens.counts.T, strict=True)) | {
                 "lengths": tokens.lengths,
@@ -430,37 +418,36 @@ class _Builder(NamedTuple):
             }
         return arrays
 
-    def finish(self, draft: "_Draft", portion_rows: Sequence[int], *, dedupe: bool) -> dict[str, Any]:
+    def finish(self, portion_rows: Sequence[int], *, dedupe: bool) -> dict[str, Any]:
         """Writes the entries of the rows to keep; returns what `store.json` says about them."""
-        repeat_keys = draft.read("rows/repeat_keys")
+        repeat_keys = self._read("rows/repeat_keys")
         if not len(repeat_keys):
             why = "has an empty sentence" + (" or is in data.exclude" if self.excluded else "")
             raise InputError(f"{', '.join(self.specs)}: every row {why}; no text remains for training.")
         kept = np.arange(len(repeat_keys))
         if dedupe:
             kept = np.sort(np.unique(repeat_keys, return_index=True)[1])  # the first row of each key
-
-        input_row = draft.read("rows/input_row")
-        draft.write("input_row", input_row[kept])
-        draft.write("keys", draft.read("rows/keys")[kept])
+        input_row = self._read("rows/input_row")
+        self._write("input_row", input_row[kept])
+        self._write("keys", self._read("rows/keys")[kept])
         columns, column_lines = {}, []
         for index, name in enumerate(self.columns):
             for kind in ("", "text."):
-                lengths = draft.read(f"rows/{index}.{kind}lengths")
-                draft.write(f"{index}.{kind}lengths", lengths[kept])
-                draft.write(f"{index}.{kind}begins", (np.cumsum(lengths) - lengths)[kept])
+                lengths = self._read(f"rows/{index}.{kind}lengths")
+                self._write(f"{index}.{kind}lengths", lengths[kept])
+                self._write(f"{index}.{kind}begins", (np.cumsum(lengths) - lengths)[kept])
             for kind in ("words", "tokens"):
-                draft.write(f"{index}.{kind}", draft.read(f"rows/{index}.{kind}")[kept])
-            lengths = draft.read(f"rows/{index}.lengths")[kept]
-            counts = {kind: draft.read(f"rows/{index}.{kind}")[kept] for kind in ("truncated", *Unknown._fields)}
-            columns[name] = {kind: int(values.sum()) for kind, values in counts.items()}
+                self._write(f"{index}.{kind}", self._read(f"rows/{index}.{kind}")[kept])
+            summed = ("truncated", *Unknown._fields)
+            columns[name] = {kind: int(self._read(f"rows/{index}.{kind}")[kept].sum()) for kind in summed}
+            lengths = self._read(f"rows/{index}.lengths")[kept]
             columns[name]["longest"] = int(lengths.max())
             column_lines.append(
                 f"column {name}: {lengths.sum():,} tokens, {lengths.mean():.1f} per sentence, "
-                f"{counts['truncated'].mean():.2%} of sentences truncated at {self.max_length} tokens"
+                f"{columns[name]['truncated'] / len(kept):.2%} of sentences truncated at {self.max_length} tokens"
             )
 
-        repeats, excluded = len(repeat_keys) - len(kept), int(draft.read("rows/excluded").sum())
+        repeats, excluded = len(repeat_keys) - len(kept), int(self._read("rows/excluded").sum())
         left_out = {
             # Chunks of a row have its number.
             "with an empty sentence": sum(portion_rows) - len(np.unique(input_row)) - excluded,
@@ -485,52 +472,16 @@ class _Builder(NamedTuple):
             "prompts": self.prompts,
             "max_length": self.max_length,
             "pad_id": next((pad for pad in pads if pad is not None), 0),
-            "arrays": {name: file for name, file in draft.files.items() if not name.startswith("rows/")},
+            "arrays": {name: file for name, file in self._files.items() if not name.startswith("rows/")},
             "report": [*report, *column_lines],
         }
 
+    def _write(self, name: str, values: np.ndarray) -> None:
+        (self.folder / name).write_bytes(values.tobytes())
+        self._files[name] = values.dtype.str, values.nbytes
 
-class _Draft:
-    """The arrays of a store while it is built: one file each, to which every batch of rows is appended.
-
-    Files in `rows/` have one entry per tokenised row, repeated rows included, and do not become part of the store. A note, written
-    after each batch, says how long each file is; a killed run goes on from there.
-    """
-
-    def __init__(self, folder: Path):
-        self._folder, self._note = folder, folder / "rows" / "progress.json"
-        self.input_rows = 0
-        """Number of input rows whose arrays are in the files."""
-        self.files: dict[str, tuple[str, int]] = {}
-        """Maps each file's name to its dtype and its size in bytes."""
-        self._note.parent.mkdir(parents=True, exist_ok=True)
-        if self._note.exists():
-            input_rows, files = json.loads(self._note.read_text())
-            # After a power cut, a file may be shorter than noted; the draft then starts anew.
-            if all((folder / name).stat().st_size >= size for name, (_, size) in files.items()):
-                self.input_rows, self.files = input_rows, files
-        for name in file_names(folder):
-            if name != "rows/progress.json":
-                _, size = self.files.get(name, ("", 0))
-                os.truncate(folder / name, size)
-
-    def append(self, arrays: Mapping[str, np.ndarray], input_rows: int) -> None:
-        """Appends the arrays of a batch of input rows."""
-        for name, values in arrays.items():
-            with open(self._folder / name, "ab") as file:
-                file.write(values.tobytes())  # not `tofile`, which ignores a disk that is full at its last bytes
-            self.files[name] = values.dtype.str, (self._folder / name).stat().st_size
-        self.input_rows += input_rows
-        write_atomic(self._note, json.dumps([self.input_rows, self.files]))
-
-    def write(self, name: str, values: np.ndarray) -> None:
-        """Writes a whole array."""
-        (self._folder / name).write_bytes(values.tobytes())
-        self.files[name] = values.dtype.str, values.nbytes
-
-    def read(self, name: str) -> np.ndarray:
-        """Reads a whole array."""
-        return np.fromfile(self._folder / name, self.files[name][0])
+    def _read(self, name: str) -> np.ndarray:
+        return np.fromfile(self.folder / name, self._files[name][0])
 
 
 def _digest(*parts: Any) -> str:

@@ -26,11 +26,9 @@ from jaxdistill.data.tokens import TokenStore
 
 RATES = {"delete_words": 0.1, "crop": 0.1}
 """Default rates of the augmentations that have one (ConGen, table 6; SimCSE, table 1)."""
-MASKED_CHARACTERS = 5
 SHORTEST_MASKED = 30
 """Sentences with fewer characters are not masked (Mirror-BERT's code, `erase_and_mask`)."""
 PAIRS = ("pair", "pair:reversed")
-AUGMENTATIONS = ("identity", "delete_words", "delete_one_word", "crop", "mask_span")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +55,6 @@ class View:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the view reads."""
         return (self.column, self.second) if self.second else (self.column,)
 
     def longest(self, store: TokenStore) -> int:
@@ -78,13 +75,13 @@ def parse_view(name: str, columns: Sequence[str]) -> View:
         column, second = ("text", SECOND) if name == "pair" else (SECOND, "text")
         return View(column=column, second=second)
     with contextlib.suppress(ValueError):
-        if kind == "mask_span" and 0 < (characters := int(rate or MASKED_CHARACTERS)) < SHORTEST_MASKED:
+        if kind == "mask_span" and 0 < (characters := int(rate or 5)) < SHORTEST_MASKED:
             return View(column="text", augmentation=kind, characters=characters)
         if kind in RATES and 0.0 < (share := float(rate or RATES[kind])) < 1.0:
             return View(column="text", augmentation=kind, rate=share)
     if name in ("identity", "delete_one_word"):
         return View(column="text", augmentation=name)
-    allowed = (*columns, *AUGMENTATIONS, *PAIRS, *plugins.views)
+    allowed = (*columns, "identity", "delete_one_word", *RATES, "mask_span", *PAIRS, *plugins.views)
     raise InputError(
         f"unknown view {name!r}; available: {', '.join(allowed)}, where delete_words and crop may have a rate between 0 and 1, such as "
         f"crop:0.1, and mask_span 1 to {SHORTEST_MASKED - 1} characters: mask_span:5. --config.data.columns names further columns.{did_you_mean(name, allowed)}"
@@ -92,33 +89,29 @@ def parse_view(name: str, columns: Sequence[str]) -> View:
 
 
 def viewed(
-    view: View,
-    store: TokenStore,
-    rows: Integer[np.ndarray, " b"],
-    uniform: Callable[[], Float[np.ndarray, "b draws"]],
+    view: View, store: TokenStore, rows: Integer[np.ndarray, " b"], uniform: Callable[[], Float[np.ndarray, "b draws"]]
 ) -> Ragged:
-    """Token ids of some rows under a view, concatenated.
-
-    Args:
-      uniform: returns the random numbers, see `kept_tokens`; called by random views only.
-    """
+    """Token ids of some rows under a view, concatenated; only random views call `uniform`, for the numbers of `kept_words`."""
     if view.second:
         return _joined(store, view.column, view.second, rows)
     if view.changes_text:
-        return _rewritten(view, store, rows, uniform()[:, 0])
+        rewrite = plugins.views.get(view.augmentation)
+        rewrite = rewrite or partial(span_masked, mask=store.mask_token, characters=view.characters)
+        draws = zip(rows, uniform()[:, 0].tolist(), strict=True)
+        texts = [rewrite(store.text(view.column, row), draw) for row, draw in draws]
+        tokens = store.tokenised(view.column, rows, texts)
+        return Ragged(tokens.ids, tokens.lengths)
     tokens = store.gather(view.column, rows)
     if not view.is_random:
         return Ragged(tokens.ids, tokens.lengths)
-    keep = kept_tokens(view, tokens.words, tokens.lengths, uniform())
+    kept = kept_words(view, store.counts_of(view.column, rows).words, uniform())
     sentence = np.repeat(np.arange(len(rows)), tokens.lengths)
+    keep = (tokens.words < 0) | kept[sentence, tokens.words]  # special tokens and the prompt stay
     return Ragged(tokens.ids[keep], np.bincount(sentence[keep], minlength=len(rows)))
 
 
 def most_tokens(
-    view: View,
-    store: TokenStore,
-    rows: Integer[np.ndarray, " b"],
-    uniform: Callable[[], Float[np.ndarray, "b draws"]],
+    view: View, store: TokenStore, rows: Integer[np.ndarray, " b"], uniform: Callable[[], Float[np.ndarray, "b draws"]]
 ) -> Integer[np.ndarray, " b"]:
     """Upper bounds of the lengths of `viewed`, computed from the store's counts without reading tokens.
 
@@ -127,20 +120,12 @@ def most_tokens(
     assert not view.changes_text
     counts = store.counts_of(view.column, rows)
     if view.second:
-        room = _room(store)
         both = counts.tokens + store.counts_of(view.second, rows).tokens
-        special_tokens = store.max_length - room
-        return np.minimum(both, room) + special_tokens
+        return np.minimum(both + store.pair_template.special_tokens, store.max_length)
     if not view.is_random:
         return counts.lengths
     kept = kept_words(view, counts.words, uniform())
     return counts.lengths - (counts.words - kept.sum(axis=1))
-
-
-def _room(store: TokenStore) -> int:
-    """Maximum tokens of a pair, special tokens excluded."""
-    template = store.pair_template
-    return store.max_length - sum(len(part) for part in (template.begin, template.between, template.end))
 
 
 def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Ragged:
@@ -148,14 +133,11 @@ def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Rag
 
     NOTE: if tokenisation already truncated both sentences, the odd token may go to the other sentence.
     """
-    template, room = store.pair_template, _room(store)
-    sentences = []
+    template, sentences = store.pair_template, []
+    room = store.max_length - template.special_tokens
     for column in (first, second):  # without special tokens and prompt
-        tokens = store.gather(column, rows)
-        inside = tokens.words >= 0
-        sentence = np.repeat(np.arange(len(rows)), tokens.lengths)
-        lengths = np.bincount(sentence[inside], minlength=len(rows))
-        sentences.append(np.split(tokens.ids[inside], np.cumsum(lengths)[:-1]))
+        tokens, ends = store.gather(column, rows), np.cumsum(store.counts_of(column, rows).tokens)
+        sentences.append(np.split(tokens.ids[tokens.words >= 0], ends[:-1]))
     sequences, firsts = [], []
     for left, right in zip(*sentences, strict=True):
         # First the longer sentence is cut, then both to equal length; the longer keeps an odd token.
@@ -172,30 +154,15 @@ def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Rag
     return ragged(sequences, np.array(firsts, np.int64))
 
 
-def _rewritten(view: View, store: TokenStore, rows: np.ndarray, uniform: np.ndarray) -> Ragged:
-    """Masks a span of each sentence, or applies a user's own view to it, and tokenises the result.
-
-    NOTE: this can add tokens, as a mask inside a word does, so it is truncated to the length of the text's longest sentence.
-    """
-    if view.augmentation in plugins.views:
-        rewrite = plugins.views[view.augmentation]
-    else:
-        rewrite = partial(span_masked, mask=store.mask_token, characters=view.characters)
-    texts = [rewrite(store.text(view.column, row), float(draw)) for row, draw in zip(rows, uniform, strict=True)]
-    tokens = store.tokenised(view.column, rows, texts, max_length=store.longest(view.column))
-    return Ragged(tokens.ids, tokens.lengths)
-
-
 def span_masked(text: str, uniform: float, *, mask: str, characters: int) -> str:
     """Replaces a random span of `text` by `mask`; texts below 30 characters are unchanged.
 
     As in Mirror-BERT's code, the first occurrence of the drawn characters is masked, and the last character never is.
     Unlike in that code, RoBERTa gets its own `<mask>`, not the text `[MASK]`, which its tokenizer would split.
 
-    Source: Liu et al., Mirror-BERT, EMNLP 2021, section 2; github.com/cambridgeltl/mirror-bert, `erase_and_mask`.
+    `uniform`, in [0, 1), sets where the span begins.
 
-    Args:
-      uniform: a random number in [0, 1) that sets where the span begins.
+    Source: Liu et al., Mirror-BERT, EMNLP 2021, section 2; github.com/cambridgeltl/mirror-bert, `erase_and_mask`.
     """
     if len(text) < SHORTEST_MASKED:
         return text
@@ -204,29 +171,11 @@ def span_masked(text: str, uniform: float, *, mask: str, characters: int) -> str
     return f"{left} {mask} {right}"
 
 
-def kept_tokens(
-    view: View,
-    words: Integer[np.ndarray, " t"],
-    lengths: Integer[np.ndarray, " b"],
-    uniform: Float[np.ndarray, "b draws"],
-) -> Bool[np.ndarray, " t"]:
-    """Whether a random view keeps each token. Special tokens, the prompt and at least one word per sentence are kept.
-
-    Args:
-      words: index of each token's word in its sentence, for concatenated sentences; -1 for special tokens and the
-        prompt.
-      uniform: random numbers in [0, 1), at least one per word of each sentence; the only source of randomness.
-    """
-    sentence = np.repeat(np.arange(len(lengths)), lengths)
-    counts = np.zeros(len(lengths), np.int64)
-    np.maximum.at(counts, sentence, words + 1)
-    return (words < 0) | kept_words(view, counts, uniform)[sentence, words]
-
-
 def kept_words(
     view: View, counts: Integer[np.ndarray, " b"], uniform: Float[np.ndarray, "b draws"]
 ) -> Bool[np.ndarray, "b draws"]:
-    """Whether a random view keeps each word of sentences with `counts` words; a single word always stays."""
+    """Whether a random view keeps each word of sentences with `counts` words; a single word always stays. `uniform` has at least one random
+    number in [0, 1) per word of each sentence."""
     index, first_draws = np.arange(uniform.shape[1]), uniform[:, 0]
     exists = index < counts[:, None]
     if view.augmentation == "delete_words":  # independently; if all would be deleted, the largest draw stays

@@ -14,7 +14,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,51 +22,81 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from jaxdistill.core.files import make_folder_atomic
-from jaxdistill.data.text import Watched, columns_of
+from jaxdistill.data.text import ColumnNames, check_unchanged, columns_of, content_digest, read
 
 FORMAT = 2
 """Version of the training procedure, part of the digest; bump to invalidate cached tokenizers."""
 SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-STRIPS_ACCENTS = False
-SETTINGS = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": STRIPS_ACCENTS} | SPECIAL
+SETTINGS = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": False} | SPECIAL
 """`tokenizer_config.json`. NOTE: without `strip_accents`, transformers would strip accents when it lower-cases."""
 MAX_CHARACTERS = 1000
 """Maximum number of known characters; rarer ones are unknown. At most a quarter of the entries, since each takes two."""
-MAX_WORD_LENGTH = 100
-"""Characters of the longest known word; WordPiece maps longer words to one unknown token."""
 LONG_RUN = re.compile(r"[^\s!-/:-@\[-`{-~]{31,}")
 """Characters without space or punctuation between them, too many for a word."""
 MAX_IN_LONG_RUNS = 0.1
 """Fraction of characters in long runs above which a text counts as written without spaces."""
-MIN_COUNT = 2
-"""Minimum occurrences of a pair for a merge."""
 
 log = logging.getLogger(__name__)
 
 
 def train_wordpiece(
-    specs: Sequence[str],
-    *,
-    entries: int,
-    cache_folder: str | Path,
-    columns: Mapping[str, str] | Sequence[str] = ("text",),
+    specs: Sequence[str], *, entries: int, cache_folder: str | Path, columns: ColumnNames = ("text",)
 ) -> Path:
-    """Trains a tokenizer on the text of `specs`, or finds it in the cache; returns its folder.
+    """Trains a tokenizer on all `columns` of the text of `specs`, or finds it in the cache; returns its folder.
 
-    Args:
-      specs: files, globs and hub sets, see `text`; each row counts once, regardless of the run's weights.
-      entries: size of the vocabulary; smaller if the text has too few pieces that occur twice.
-      cache_folder: holds the tokenizers in `tokenizers`, each in a folder named by its digest and created atomically.
-      columns: as in `read`; all of them are used for training.
+    Each row counts once, regardless of the run's weights. There are fewer `entries` if the text has too few pieces that occur
+    twice.
     """
-    chosen = columns_of(columns)
-    text = Watched(specs, chosen, cache=str(cache_folder))
-    inputs = json.dumps([FORMAT, text.digest, chosen, entries], sort_keys=True)
+    chosen, text_digest = columns_of(columns), content_digest(specs)
+    inputs = json.dumps([FORMAT, text_digest, chosen, entries], sort_keys=True)
     folder = Path(cache_folder) / "tokenizers" / hashlib.sha256(inputs.encode()).hexdigest()[:32]
 
+    def texts() -> Iterator[str]:
+        return chain.from_iterable(read(specs, chosen, cache=str(cache_folder)))
+
     def write(unfinished: Path) -> None:
-        tokenizer = _trained(lambda: chain.from_iterable(text.rows()), entries)
-        text.check()
+        normalizer: Any = normalizers.BertNormalizer(strip_accents=False)
+        counts, in_long_runs = Counter[str](), 0
+        for text in texts():
+            normal = normalizer.normalize_str(text)
+            counts.update(normal)
+            in_long_runs += sum(map(len, LONG_RUN.findall(normal)))
+        visible = (character for character in counts if not character.isspace())
+        characters = sorted(visible, key=lambda character: (-counts[character], character))  # ties by code point
+        characters = characters[: min(MAX_CHARACTERS, (entries - len(SPECIAL)) // 4)]
+        words: Any = pre_tokenizers.BertPreTokenizer()
+        if in_long_runs / max(counts.total(), 1) > MAX_IN_LONG_RUNS:
+            # In text without spaces, one rare character, or a length above 100, would make a sentence a single unknown token.
+            rare = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in characters) + "]")
+            cut = Regex(".{1,100}")
+            splits = [pre_tokenizers.Split(pattern, "isolated") for pattern in (rare, cut)]
+            words = pre_tokenizers.Sequence([words, *splits])
+
+        def bert_like(model: models.WordPiece) -> Tokenizer:
+            tokenizer = Tokenizer(model)
+            tokenizer.normalizer = normalizer
+            tokenizer.pre_tokenizer = words
+            return tokenizer
+
+        # The draft provides only the entries and their order: in it, `##a` is a special token.
+        draft = bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]))
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=entries,
+            min_frequency=2,
+            special_tokens=[*SPECIAL.values(), *(f"##{character}" for character in characters)],
+            initial_alphabet=characters,
+            limit_alphabet=len(characters),
+            show_progress=False,
+        )
+        draft.train_from_iterator(texts(), trainer)
+        tokenizer = bert_like(models.WordPiece(draft.get_vocab(), unk_token=SPECIAL["unk_token"]))
+        tokenizer.add_special_tokens(list(SPECIAL.values()))
+        special = [(token, tokenizer.token_to_id(token)) for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])]
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=special
+        )
+        tokenizer.decoder = decoders.WordPiece(prefix="##")
+        check_unchanged(specs, text_digest)
         settings = SETTINGS
         if not isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer):
             # With long runs split, it must not name `BertTokenizer`, which splits as BERT does.
@@ -85,52 +115,3 @@ def train_wordpiece(
     if not folder.is_dir():
         make_folder_atomic(folder, write, what="the tokenizer")
     return folder
-
-
-def _trained(texts: Callable[[], Iterator[str]], entries: int) -> Tokenizer:
-    """Trains a WordPiece tokenizer on the sentences of `texts`, which is called twice."""
-    normalizer: Any = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=STRIPS_ACCENTS, lowercase=True
-    )
-    counts, in_long_runs = Counter[str](), 0
-    for text in texts():
-        normal = normalizer.normalize_str(text)
-        counts.update(normal)
-        in_long_runs += sum(map(len, LONG_RUN.findall(normal)))
-    visible = (character for character in counts if not character.isspace())
-    characters = sorted(visible, key=lambda character: (-counts[character], character))  # ties by code point
-    characters = characters[: min(MAX_CHARACTERS, (entries - len(SPECIAL)) // 4)]
-    words: Any = pre_tokenizers.BertPreTokenizer()
-    if in_long_runs / max(counts.total(), 1) > MAX_IN_LONG_RUNS:
-        # In text without spaces, one rare character, or the length alone, would make a sentence a single unknown token.
-        rare = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in characters) + "]")
-        cut = Regex(f".{{1,{MAX_WORD_LENGTH}}}")
-        words = pre_tokenizers.Sequence(
-            [words, *(pre_tokenizers.Split(pattern, "isolated") for pattern in (rare, cut))]
-        )
-
-    def bert_like(model: models.WordPiece) -> Tokenizer:
-        tokenizer = Tokenizer(model)
-        tokenizer.normalizer = normalizer
-        tokenizer.pre_tokenizer = words
-        return tokenizer
-
-    # The draft provides only the entries and their order: in it, `##a` is a special token.
-    draft = bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]))
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=entries,
-        min_frequency=MIN_COUNT,
-        special_tokens=[*SPECIAL.values(), *(f"##{character}" for character in characters)],
-        initial_alphabet=characters,
-        limit_alphabet=len(characters),
-        show_progress=False,
-    )
-    draft.train_from_iterator(texts(), trainer)
-    tokenizer = bert_like(models.WordPiece(draft.get_vocab(), unk_token=SPECIAL["unk_token"]))
-    tokenizer.add_special_tokens(list(SPECIAL.values()))
-    special = [(token, tokenizer.token_to_id(token)) for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=special
-    )
-    tokenizer.decoder = decoders.WordPiece(prefix="##")
-    return tokenizer

@@ -15,9 +15,6 @@ from jaxdistill.core.files import foreign_errors
 CONTINUES, STARTS, PROTECTED = 0, 1, 2
 """Mark of a token: it continues a word, starts one, or belongs to no word (special tokens and the prompt)."""
 
-MAX_CHARACTERS = 100
-"""Characters of a token that count in the share of unknown ones, so that one line of encoded data does not outweigh a text."""
-
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
 """Whether each code point is white space. U+3000 is the last that is; the entry after it stands for all higher ones."""
 
@@ -29,18 +26,13 @@ class Unknown(NamedTuple):
     tokens: int = 0
     """Number of tokens, without special and prompt tokens."""
     unknown_characters: int = 0
-    """Counted as well, at most `MAX_CHARACTERS` per token: a sentence without spaces can be one unknown token."""
+    """Counted as well, at most 100 per token: a sentence without spaces can be one unknown token."""
     characters: int = 0
 
     @property
     def shares(self) -> tuple[float, float]:
         """Shares of unknown tokens and of unknown characters."""
         return self.unknown_tokens / max(self.tokens, 1), self.unknown_characters / max(self.characters, 1)
-
-    @property
-    def share(self) -> float:
-        """The larger of the two shares."""
-        return max(self.shares)
 
     def __str__(self) -> str:
         return "{:.2%} of tokens, {:.2%} of characters".format(*self.shares)
@@ -58,27 +50,19 @@ class Tokenised(NamedTuple):
 
     @property
     def unknown(self) -> Unknown:
-        """The counts summed over all sentences."""
         return Unknown(*self.counts.sum(axis=0).tolist())
 
 
 def tokenised_words(
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
-    prompts: str | Sequence[str],
-    max_length: int,
-    *,
-    unknown: int | None = None,
+    tokenizer: Tokenizer, texts: Sequence[str], prompts: Sequence[str], max_length: int, *, unknown: int | None = None
 ) -> Tokenised:
-    """Tokenises non-empty sentences with their prompts prepended, and marks their words by the characters that tokens cover.
+    """Tokenises non-empty sentences, each with its prompt prepended, and marks their words by the characters that tokens cover.
     Raises `InputError` for a sentence without tokens.
 
     Args:
-      prompts: one prompt for all sentences, or one for each.
       max_length: the number of tokens at which the tokenizer truncates.
       unknown: id of the unknown token, to count it; None: unknown tokens are not counted.
     """
-    prompts = [prompts] * len(texts) if isinstance(prompts, str) else prompts
     sentences = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
     with foreign_errors("the tokenizer cannot read the text"):
         batch = tokenizer.encode_batch(sentences)
@@ -111,7 +95,8 @@ def tokenised_words(
     starts = np.diff(word_of, prepend=-1) != 0
     marks = np.where(outside, PROTECTED, np.where(starts, STARTS, CONTINUES)).astype(np.uint8)
 
-    covered = np.where(outside, 0, np.minimum(ends - begins, MAX_CHARACTERS))
+    # At most 100 characters of a token, so that one line of encoded data does not outweigh a text.
+    covered = np.where(outside, 0, np.minimum(ends - begins, 100))
     are_unknown = (ids == unknown) & ~outside
     # In the order of `Unknown`'s fields.
     token_counts = (are_unknown, ~outside, np.where(are_unknown, covered, 0), covered)
@@ -119,8 +104,6 @@ def tokenised_words(
     return Tokenised(ids, marks, lengths, truncated, counts)
 
 
-def sums(
-    values: Integer[np.ndarray, " tokens"] | Bool[np.ndarray, " tokens"], lengths: Integer[np.ndarray, " rows"]
-) -> Integer[np.ndarray, " rows"]:
+def sums(values: np.ndarray, lengths: Integer[np.ndarray, " rows"]) -> Integer[np.ndarray, " rows"]:
     """Sums of the values of each sentence's tokens, which are concatenated; no length may be 0."""
     return np.add.reduceat(values, np.cumsum(lengths) - lengths, dtype=np.int32)

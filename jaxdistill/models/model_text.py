@@ -101,13 +101,14 @@ def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: T
 
 
 def _check_unknown(data: Data, model: SentenceModel, column: str, unknown: words.Unknown) -> None:
-    if unknown.share:
+    share = max(unknown.shares)
+    if share:
         log.info("column %s, tokenizer of %s: %s unknown", column, model.source, unknown)
-    if unknown.share > data.max_unknown:
+    if share > data.max_unknown:
         raise InputError(
             f"the tokenizer of {model.source} does not know the text of column {column}: {unknown} are unknown. Use a model for this "
             "language, a fresh student with its own vocabulary (--config=FILE.py:PRESET:student=fresh), or allow it with "
-            f"--config.data.max_unknown={min(1.0, unknown.share + 0.01):.2f}"
+            f"--config.data.max_unknown={min(1.0, share + 0.01):.2f}"
         )
 
 
