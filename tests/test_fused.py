@@ -37,9 +37,9 @@ def plain(query, keys, value, owner, *, window: int, causal: bool):
     """Attention as in the papers, in float32."""
     query, keys, value = (x.astype(jnp.float32) for x in (query, keys, value))
     slots = np.arange(owner.shape[-1])
-    seen = attention.visible(owner, owner, slots, slots, window, causal=causal)
+    mask = attention.attention_mask(owner, owner, slots, slots, window, causal=causal)
     query = query.reshape(*keys.shape[:4], -1, keys.shape[-1])
-    scores = jnp.einsum("grqhus,grkhs->grhuqk", query, keys) + attention.mask_of(seen)[:, :, :, None]
+    scores = jnp.einsum("grqhus,grkhs->grhuqk", query, keys) + mask[:, :, :, None]
     mixed = jnp.einsum("grhuqk,grkhs->grqhus", jax.nn.softmax(scores, axis=-1), value)
     return mixed.reshape(*owner.shape, -1, keys.shape[-1])
 

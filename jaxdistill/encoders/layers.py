@@ -181,7 +181,24 @@ def contraction(
     """
     if jnp.dtype(compute_dtype) == jnp.float32:
         return jnp.einsum(equation, a, b, precision=jax.lax.Precision.HIGHEST)
-    return _contraction(equation, jnp.dtype(compute_dtype).name, (a.dtype.name, b.dtype.name), a, b)
+    a_dtype, b_dtype = a.dtype, b.dtype
+    terms, out = equation.split("->")
+    left, right = terms.split(",")
+
+    def forward(a: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
+        a, b = a.astype(compute_dtype), b.astype(compute_dtype)
+        return _einsum(equation, a, b), (a, b)
+
+    def backward(operands: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
+        a, b = operands
+        cotangent = cotangent.astype(compute_dtype)
+        d_a = _einsum(f"{out},{right}->{left}", cotangent, b)
+        d_b = _einsum(f"{left},{out}->{right}", a, cotangent)
+        return d_a.astype(a_dtype), d_b.astype(b_dtype)
+
+    rounded = jax.custom_vjp(lambda a, b: forward(a, b)[0])
+    rounded.defvjp(forward, backward)
+    return rounded(a, b)
 
 
 def _einsum(equation: str, a: Array, b: Array) -> Array:
@@ -220,26 +237,3 @@ def _einsum_of_copies(equation: str, a: Array, b: Array) -> Array:
     result = jax.lax.optimization_barrier(jnp.matmul(first, second, preferred_element_type=jnp.float32))
     order = [*batch, *rows, *columns]
     return result.reshape([size[axis] for axis in order]).transpose([order.index(axis) for axis in out])
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _contraction(equation, dtype, dtypes, a, b):
-    return _einsum(equation, a.astype(dtype), b.astype(dtype))
-
-
-def _contraction_forward(equation, dtype, dtypes, a, b):
-    a, b = a.astype(dtype), b.astype(dtype)
-    return _einsum(equation, a, b), (a, b)
-
-
-def _contraction_backward(equation, dtype, dtypes, saved, cotangent):
-    a, b = saved
-    terms, out = equation.split("->")
-    left, right = terms.split(",")
-    cotangent = cotangent.astype(dtype)
-    d_a = _einsum(f"{out},{right}->{left}", cotangent, b)
-    d_b = _einsum(f"{left},{out}->{right}", a, cotangent)
-    return d_a.astype(dtypes[0]), d_b.astype(dtypes[1])
-
-
-_contraction.defvjp(_contraction_forward, _contraction_backward)
