@@ -16,13 +16,10 @@ NAMES = llama.NAMES | {
     "layers/*/norm": "layers.*.pre_feedforward_layernorm",
     "layers/*/norm_after": "layers.*.post_feedforward_layernorm",
 }
-READABLE = {"attn_logit_softcapping": ()}
-"""Implemented values: none of Gemma 2's caps."""
 
 
 def architecture(config: Settings) -> Architecture:
-    """Reads a `config.json`."""
-    hugging_face.refuse_others(config, READABLE)
+    hugging_face.refuse_others(config, {"attn_logit_softcapping": ()})  # Gemma 2's
     is_bidirectional = bool(config.get("use_bidirectional_attention"))
     causal = config.get("is_causal", True)
     sliding = config.get("sliding_window") or 4096
@@ -53,7 +50,6 @@ def architecture(config: Settings) -> Architecture:
 
 
 def config(architecture: Architecture) -> Settings:
-    """The `config.json` of a plain encoder."""
     a = architecture
     local = next((kind for kind in a.kinds if kind.window), LayerKind(window=256, theta=10_000.0))
     full = next((kind for kind in a.kinds if not kind.window), LayerKind(theta=1_000_000.0))

@@ -18,13 +18,11 @@ NAMES = bert.EMBEDDINGS | {
     "layers/*/output": "encoder.layer.*.mlp.down_proj",
     "layers/*/norm": "encoder.layer.*.mlp_ln",
 }
-READABLE = {"position_embedding_type": ("rope",), "layer_norm_type": ("layer_norm",), "logn_attention_scale": (False,)}
-"""Implemented values of keys by which checkpoints with their own code vary."""
 
 
 def architecture(config: Settings) -> Architecture:
     """Reads a `config.json` of `gte`, or of the older `new`, whose checkpoints include their own code."""
-    hugging_face.refuse_others(config, READABLE)
+    hugging_face.refuse_others(config, {"position_embedding_type": ("rope",), "logn_attention_scale": (False,)})
     sizes = hugging_face.head_sizes(config)
     head_size = sizes["head_size"] or config["hidden_size"] // config["num_attention_heads"]
     # Without `rope`, which is checked above and which `bert` would refuse.

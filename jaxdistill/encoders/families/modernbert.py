@@ -24,7 +24,6 @@ NAMES = {
 
 
 def architecture(config: Settings) -> Architecture:
-    """Reads a `config.json`."""
     hugging_face.refuse_others(config, hugging_face.ENCODER)
     mlp_bias = config.get("mlp_bias", False)
     period = config.get("global_attn_every_n_layers", 3)
@@ -56,14 +55,11 @@ def architecture(config: Settings) -> Architecture:
 
 
 def config(architecture: Architecture) -> Settings:
-    """The `config.json` of a plain encoder."""
     a = architecture
     local = next((kind for kind in a.kinds if kind.window), LayerKind(window=64, theta=10_000.0))
     full = next((kind for kind in a.kinds if not kind.window), LayerKind(theta=160_000.0))
     return {
-        "architectures": ["ModernBertModel"],
-        "model_type": "modernbert",
-        **hugging_face.written_sizes(a),
+        **hugging_face.written(a),
         "hidden_activation": hugging_face.activation_name(a.activation),
         "norm_eps": a.layer_norm_eps,
         "norm_bias": a.norm == "layer",
