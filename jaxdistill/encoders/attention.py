@@ -6,6 +6,7 @@ softmax over nothing would be NaN.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -82,41 +83,6 @@ class Attention(nnx.Module):
         compute_dtype: DTypeLike,
     ) -> Float[Array, "g r l d"]:
         a = self.architecture
-        query, key, value = self.projections(x, inputs.rotation, compute_dtype)
-
-        def attend(query, key, value, bias, seeds):
-            u = ""
-            if query.ndim == key.ndim + 1:  # grouped keys: axis `u` has the queries of one key head
-                u, bias = "u", bias[:, :, :, :, None]
-            scores = contraction(f"grqh{u}f,grkhf->grhq{u}k", query, key, compute_dtype)
-            weights = dropout(jax.nn.softmax(scores + bias, axis=-1), a.attention_dropout, seeds, 0)
-            return contraction(f"grhq{u}k,grkhf->grqh{u}f", weights, value, compute_dtype)
-
-        # The TPU kernel has neither relative positions nor dropout.
-        is_fusible = not a.relative_buckets and (seeds is None or a.attention_dropout == 0.0)
-        outputs, first_row = [], 0
-        for index, block in enumerate(inputs.row_blocks):
-            pieces, length = block.owner.shape[1:]
-            rows = slice(first_row, first_row + pieces * length // x.shape[2])
-            qkv = [array[:, rows].reshape(-1, pieces, length, *array.shape[3:]) for array in (query, key, value)]
-            # Seeds of row blocks are 2^16 apart, because `attend_in_blocks` adds the index of a block, which is smaller.
-            block_seeds = None if seeds is None else seeds + jnp.uint32(index << 16)
-            if is_fusible and should_fuse(block.owner.shape[-1], compute_dtype):
-                output = fused(*qkv, block.owner, window=kind.window, causal=a.causal)
-            elif block.bias is None:
-                output = attend_in_blocks(attend, *qkv, block.owner, kind.window, causal=a.causal, seeds=block_seeds)
-            else:
-                output = attend(*qkv, block.bias, block_seeds)
-            outputs.append(output.reshape(x.shape[0], -1, x.shape[2], a.heads, a.head_width))
-            first_row = rows.stop
-        output = outputs[0] if len(outputs) == 1 else jnp.concatenate(outputs, axis=1)
-        if head_scale is not None:
-            output = output * head_scale[..., None]
-        return self.output(output.reshape(*x.shape[:-1], -1).astype(x.dtype), compute_dtype)
-
-    def projections(self, x: Float[Array, "g r l d"], rotation, compute_dtype: DTypeLike) -> tuple[Array, Array, Array]:
-        """Scaled queries, keys and values [g r l h f]; with grouped keys, queries [g r l h u f]: `u` per key head."""
-        a = self.architecture
         linears = (self.query, self.key, self.value)
         if self.sliced:
             # Joining slices would copy these weights in every round of the loop.
@@ -135,13 +101,42 @@ class Attention(nnx.Module):
         query, key, value = (part.reshape(*x.shape[:-1], -1, a.head_width) for part in parts)
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
-        if rotation is not None:
-            query, key = rotated(query, *rotation), rotated(key, *rotation)
+        if inputs.rotation is not None:
+            query, key = rotated(query, *inputs.rotation), rotated(key, *inputs.rotation)
         # The scale goes on the queries, which are fewer than the scores.
         query = query.astype(jnp.float32) * (a.attention_scale or 1.0 / math.sqrt(a.head_width))
         if a.key_head_count != a.heads:
-            query = query.reshape(*x.shape[:-1], a.key_head_count, -1, a.head_width)
-        return query, key, value
+            query = query.reshape(*x.shape[:-1], a.key_head_count, -1, a.head_width)  # [g r l h u f]
+
+        def attend(query, key, value, bias, seeds):
+            u = ""
+            if query.ndim == key.ndim + 1:  # grouped keys: axis `u` has the queries of one key head
+                u, bias = "u", bias[:, :, :, :, None]
+            scores = contraction(f"grqh{u}f,grkhf->grhq{u}k", query, key, compute_dtype)
+            weights = dropout(jax.nn.softmax(scores + bias, axis=-1), a.attention_dropout, seeds, 0)
+            return contraction(f"grhq{u}k,grkhf->grqh{u}f", weights, value, compute_dtype)
+
+        # The TPU kernel has neither relative positions nor dropout.
+        is_fusible = not a.relative_buckets and (seeds is None or a.attention_dropout == 0.0)
+        outputs, first_row = [], 0
+        for index, block in enumerate(inputs.row_blocks):
+            pieces, length = block.owner.shape[1:]
+            rows = slice(first_row, first_row + pieces * length // x.shape[2])
+            qkv = [array[:, rows].reshape(-1, pieces, length, *array.shape[3:]) for array in (query, key, value)]
+            # Seeds of row blocks are 2^16 apart, because `attend_in_blocks` adds the index of a block, which is smaller.
+            block_seeds = None if seeds is None else seeds + jnp.uint32(index << 16)
+            if is_fusible and should_fuse(length, compute_dtype):
+                output = fused(*qkv, block.owner, window=kind.window, causal=a.causal)
+            elif block.bias is None:
+                output = attend_in_blocks(attend, *qkv, block.owner, kind.window, causal=a.causal, seeds=block_seeds)
+            else:
+                output = attend(*qkv, block.bias, block_seeds)
+            outputs.append(output.reshape(x.shape[0], -1, x.shape[2], a.heads, a.head_width))
+            first_row = rows.stop
+        output = outputs[0] if len(outputs) == 1 else jnp.concatenate(outputs, axis=1)
+        if head_scale is not None:
+            output = output * head_scale[..., None]
+        return self.output(output.reshape(*x.shape[:-1], -1).astype(x.dtype), compute_dtype)
 
     def concat_qkv(self, arrays: Sequence[Float[Array, "... _"]]) -> Float[Array, "... qkv"]:
         """Concatenates weights of queries, keys and values within each block of heads."""
@@ -153,7 +148,16 @@ def make_attention_inputs(
     tokens: Tokens, kind: LayerKind, a: Architecture, relative_bias: Table | None
 ) -> AttentionInputs:
     """Masks, relative positions and rotations for layers of one kind."""
-    rotation = rotary_angles(tokens.position, kind, a.head_width) if kind.theta else None
+    rotation = None
+    if kind.theta:  # Su et al., RoFormer, 2021, https://arxiv.org/abs/2104.09864; rotated pairs lie half a head apart
+        undivided = kind.theta ** (-np.arange(0, a.head_width, 2) / a.head_width)
+        frequencies = undivided / kind.divisor
+        if kind.divided_above:
+            # Between the frequencies of the two wavelengths, the share that is not divided rises linearly from 0 to 1.
+            borders = 2 * np.pi / np.array([kind.divided_above, kind.kept_below])
+            frequencies += np.interp(undivided, borders, [0.0, 1.0]) * (undivided - frequencies)
+        angles = tokens.position[..., None].astype(jnp.float32) * frequencies.astype(np.float32)[None, None, None]
+        rotation = (jnp.cos(angles), jnp.sin(angles))
     owners = [tokens.owner]
     if tokens.parts is not None:
         groups, divided, parts = tokens.parts.shape
@@ -172,10 +176,9 @@ def make_attention_inputs(
             if relative_bias is not None:
                 # A sentence's tokens are adjacent, so distances between slots equal distances between positions.
                 distance = jnp.clip(jnp.expand_dims(slots, 0) - jnp.expand_dims(slots, 1), -MAX_DISTANCE, MAX_DISTANCE)
-                buckets = relative_buckets(np.arange(-MAX_DISTANCE, MAX_DISTANCE + 1))
-                bias = (
-                    bias + relative_bias(jnp.asarray(buckets)[distance + MAX_DISTANCE]).transpose(2, 0, 1)[None, None]
-                )
+                buckets = jnp.asarray(relative_buckets(np.arange(-MAX_DISTANCE, MAX_DISTANCE + 1)))
+                by_head = relative_bias(buckets[distance + MAX_DISTANCE]).transpose(2, 0, 1)
+                bias = bias + by_head[None, None]
         row_blocks.append(RowBlock(owner, bias))
     return AttentionInputs(tuple(row_blocks), rotation)
 
@@ -218,8 +221,7 @@ def attend_in_blocks(
     # Slots that fill the last block belong to no sentence; their rows are cut off below.
     padded_owner = jnp.pad(owner, ((0, 0), (0, 0), padding), constant_values=-1)
 
-    def part(x: Array, start: Array, size: int) -> Array:
-        return jax.lax.dynamic_slice_in_dim(x, start, size, axis=2)
+    part = partial(jax.lax.dynamic_slice_in_dim, axis=2)
 
     @jax.checkpoint
     def attend_block(index: Array) -> Array:
@@ -239,21 +241,6 @@ def attend_in_blocks(
     outputs = jax.lax.map(attend_block, jnp.arange(blocks))
     joined = jnp.moveaxis(outputs, 0, 2).reshape(*query.shape[:2], blocks * BLOCK_QUERIES, *query.shape[3:])
     return joined[:, :, :length]
-
-
-def rotary_angles(position: Integer[Array, "g r l"], kind: LayerKind, head_width: int) -> tuple[Array, Array]:
-    """Cosines and sines [g r l f//2] of the angles of rotary positions.
-
-    Source: Su et al., RoFormer, 2021, https://arxiv.org/abs/2104.09864; rotated pairs lie half a head apart.
-    """
-    undivided = kind.theta ** (-np.arange(0, head_width, 2) / head_width)
-    frequencies = undivided / kind.divisor
-    if kind.divided_above:
-        # Between the frequencies of the two wavelengths, the share that is not divided rises linearly from 0 to 1.
-        borders = 2 * np.pi / np.array([kind.divided_above, kind.kept_below])
-        frequencies += np.interp(undivided, borders, [0.0, 1.0]) * (undivided - frequencies)
-    angles = position[..., None].astype(jnp.float32) * frequencies.astype(np.float32)[None, None, None]
-    return jnp.cos(angles), jnp.sin(angles)
 
 
 def rotated(

@@ -86,7 +86,6 @@ class PairHead:
     hidden: str = ""
     """Empty for BERT, whose pooler is the hidden layer."""
     activation: str = "tanh"
-    """Activation of the hidden layer."""
     drops_input: bool = True
     """Whether the hidden layer's input has dropout in training."""
 
@@ -96,22 +95,22 @@ def sizes(config: Settings) -> dict[str, Any]:
     return {ours: config[name] for ours, name in SIZES.items()} | {"pad_id": config.get("pad_token_id") or 0}
 
 
-def written(architecture: Architecture) -> Settings:
-    """The options that every family's `config.json` has: the model's class, the inverse of `sizes`, and the weights' dtype."""
-    options = {"architectures": [CLASSES[architecture.family]], "model_type": architecture.family}
-    options |= {name: getattr(architecture, ours) for ours, name in SIZES.items()}
-    return options | {"pad_token_id": architecture.pad_id, "dtype": "float32"}
+def written(a: Architecture, activation_key: str = "hidden_act") -> Settings:
+    """What every family's `config.json` has: the model's class, the inverses of `sizes` and `activation`, the weights' dtype."""
+    return {
+        "architectures": [CLASSES[a.family]],
+        "model_type": a.family,
+        **{name: getattr(a, ours) for ours, name in SIZES.items()},
+        "pad_token_id": a.pad_id,
+        "dtype": "float32",
+        activation_key: "gelu_new" if a.activation == "gelu_tanh" else a.activation,
+    }
 
 
 def activation(config: Settings, key: str = "hidden_act", default: str = "gelu") -> str:
     """Our name of the activation function; raises `InputError` for one that is not in `ACTIVATIONS`."""
     refuse_others(config, {key: tuple(ACTIVATIONS)})
     return ACTIVATIONS[config.get(key) or default]
-
-
-def activation_name(name: str) -> str:
-    """Hugging Face's name of our activation function."""
-    return "gelu_new" if name == "gelu_tanh" else name
 
 
 def rotary(config: Settings, default_theta: float, *, layer_type: str = "", theta_key: str = "rope_theta") -> LayerKind:
@@ -212,7 +211,6 @@ class Part:
 
     name: str
     index: int
-    """Index of the part, from 0."""
     count: int
     """Number of parts, all with the same number of rows."""
 

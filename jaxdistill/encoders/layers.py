@@ -5,7 +5,7 @@ tables return float32. Parameters may be bfloat16, as in the checkpoint.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -40,16 +40,6 @@ ACTIVATION_FUNCTIONS = {
 def expanded(vector: Float[Array, " d"], like: Float[Array, "... d"]) -> Float[Array, "... d"]:
     """`vector` with leading axes of length 1 and as many axes as `like`."""
     return jnp.expand_dims(vector, tuple(range(like.ndim - vector.ndim)))
-
-
-def recompute_in_backward(function: Callable[..., Array]) -> Callable[..., Array]:
-    """`jax.checkpoint` for elementwise float32 work on a bfloat16 array, whose float32 intermediates would take more memory
-    than the array. Has no effect if the first argument is float32."""
-
-    def apply(x: Array, *others: Array | None) -> Array:
-        return (function if x.dtype == jnp.float32 else jax.checkpoint(function))(x, *others)
-
-    return apply
 
 
 def uniform_as_torch(key: jax.Array, shape: tuple[int, ...], fan_in: int) -> Array:
@@ -172,9 +162,7 @@ def random_bits(shape: tuple[int, ...], seed: Integer[Array, " 2"]) -> Integer[A
     return x
 
 
-def contraction(
-    equation: str, a: Float[Array, "..."], b: Float[Array, "..."], compute_dtype: DTypeLike
-) -> Float[Array, "..."]:
+def contraction(equation: str, a: Array, b: Array, compute_dtype: DTypeLike) -> Float[Array, "..."]:
     """`einsum(equation, a, b)` with operands in `compute_dtype` and float32 sums, in the backward pass too.
 
     Every letter must occur in at least two of the three terms, so that both gradients are such einsums too.
@@ -207,9 +195,7 @@ def _einsum(equation: str, a: Array, b: Array) -> Array:
             return _einsum_of_copies(equation, a, b)
         return jnp.einsum(equation, a.astype(jnp.float32), b.astype(jnp.float32))
 
-    def on_accelerator(a: Array, b: Array) -> Array:
-        return jnp.einsum(equation, a, b, preferred_element_type=jnp.float32)
-
+    on_accelerator = partial(jnp.einsum, equation, preferred_element_type=jnp.float32)
     return jax.lax.platform_dependent(a, b, cpu=on_cpu, default=on_accelerator)
 
 

@@ -15,16 +15,7 @@ from jaxdistill.core import STACKED, Array, Params, Tokens
 from jaxdistill.core.ops.dense import computed_once
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.attention import Attention, AttentionInputs, make_attention_inputs
-from jaxdistill.encoders.layers import (
-    ACTIVATION_FUNCTIONS,
-    Linear,
-    Norm,
-    Table,
-    drophead,
-    dropout,
-    expanded,
-    recompute_in_backward,
-)
+from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm, Table, drophead, dropout, expanded
 
 SITES_PER_LAYER = 3
 """Dropout sites of a layer: attention probabilities, attention output and feed-forward output."""
@@ -33,6 +24,16 @@ SITES_PER_LAYER = 3
 def path_string(path: Iterable[Hashable]) -> str:
     """A parameter's path as one string."""
     return "/".join(map(str, path))
+
+
+def recompute_in_backward(function: Callable[..., Array]) -> Callable[..., Array]:
+    """`jax.checkpoint` for elementwise float32 work on a bfloat16 array, whose float32 intermediates would take more memory
+    than the array. Has no effect if the first argument is float32."""
+
+    def apply(x: Array, *others: Array | None) -> Array:
+        return (function if x.dtype == jnp.float32 else jax.checkpoint(function))(x, *others)
+
+    return apply
 
 
 class Embeddings(nnx.Module):
@@ -126,9 +127,7 @@ class Layer(nnx.Module):
             return x
         return recompute_in_backward(lambda x: norm(x).astype(x.dtype))(x)
 
-    def residual_sum(
-        self, x: Float[Array, "g r l d"], y: Float[Array, "g r l d"], block: "Attention | Layer"
-    ) -> Float[Array, "g r l d"]:
+    def residual_sum(self, x: Array, y: Array, block: "Attention | Layer") -> Float[Array, "g r l d"]:
         """The sum of `x` and a block's output `y`, with the norms that come after the block."""
         norm = block.norm if self.architecture.norm_place == "post" else None
 

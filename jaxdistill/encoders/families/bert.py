@@ -48,7 +48,6 @@ def config(architecture: Architecture) -> Settings:
     return {
         **hugging_face.written(a),
         "type_vocab_size": a.token_types,
-        "hidden_act": hugging_face.activation_name(a.activation),
         "layer_norm_eps": a.layer_norm_eps,
         "hidden_dropout_prob": a.hidden_dropout,
         "attention_probs_dropout_prob": a.attention_dropout,

@@ -68,7 +68,6 @@ def config(architecture: Architecture) -> Settings:
         **hugging_face.written(a),
         "num_key_value_heads": a.key_head_count,
         "head_dim": a.head_width,
-        "hidden_act": hugging_face.activation_name(a.activation),
         "rms_norm_eps": a.layer_norm_eps,
         "attention_dropout": a.attention_dropout,
         "attention_bias": a.attention_bias,
