@@ -1,5 +1,6 @@
 """Attention in one kernel on TPUs: equal to plain attention in interpret mode, and used where it pays."""
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -7,29 +8,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdistill.core import Tokens
 from jaxdistill.core.cluster.mesh import make_mesh
 from jaxdistill.encoders import attention, fused
-from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
-from jaxdistill.encoders.sentence import embed, init_params
+from jaxdistill.encoders.architecture import EncoderDefinition, Pooling
+from jaxdistill.encoders.sentence import embed
+
+import encoder_cases as cases
 
 ONE = make_mesh(devices=jax.devices()[:1])
 
 
-def definition(**changed) -> EncoderDefinition:
-    """A BERT of one layer, or what `changed` makes of it."""
-    sizes = dict(vocab_size=50, hidden_size=16, layers=1, heads=2, intermediate_size=32, max_positions=300)
-    architecture = Architecture(**{"family": "bert", "token_types": 2, **sizes, **changed})
-    return EncoderDefinition(architecture=architecture, pooling=Pooling.parse("mean"), normalize=True)
-
-
-def inputs(slots: int, groups: int = 2, shared: int = 0, dtype=jnp.float32):
+def inputs(slots: int, shared: int, dtype):
     """Queries, keys, values and owners of rows whose last slots are padding."""
     random = np.random.default_rng(slots)
     between = (shared,) if shared else ()
-    query = 0.3 * random.standard_normal((groups, 1, slots, 2, *between, 8))
-    keys, value = (random.standard_normal((groups, 1, slots, 2, 8)) for _ in range(2))
-    owner = -np.sort(-random.integers(-1, 4, (groups, 1, slots)), axis=-1)
+    query = 0.3 * random.standard_normal((2, 1, slots, 2, *between, 8))
+    keys, value = (random.standard_normal((2, 1, slots, 2, 8)) for _ in range(2))
+    owner = -np.sort(-random.integers(-1, 4, (2, 1, slots)), axis=-1)
     return *(jnp.asarray(x, dtype) for x in (query, keys, value)), jnp.asarray(owner, jnp.int32)
 
 
@@ -37,9 +32,9 @@ def plain(query, keys, value, owner, *, window: int, causal: bool):
     """Attention as in the papers, in float32."""
     query, keys, value = (x.astype(jnp.float32) for x in (query, keys, value))
     slots = np.arange(owner.shape[-1])
-    seen = attention.visible(owner, owner, slots, slots, window, causal=causal)
+    mask = attention.attention_mask(owner, owner, slots, slots, window, causal=causal)
     query = query.reshape(*keys.shape[:4], -1, keys.shape[-1])
-    scores = jnp.einsum("grqhus,grkhs->grhuqk", query, keys) + attention.mask_of(seen)[:, :, :, None]
+    scores = jnp.einsum("grqhus,grkhs->grhuqk", query, keys) + mask[:, :, :, None]
     mixed = jnp.einsum("grhuqk,grkhs->grqhus", jax.nn.softmax(scores, axis=-1), value)
     return mixed.reshape(*owner.shape, -1, keys.shape[-1])
 
@@ -54,7 +49,7 @@ def plain(query, keys, value, owner, *, window: int, causal: bool):
     ],
 )
 def test_the_kernel_equals_plain_attention(slots, window, causal, shared, dtype, allowed):
-    *given, owner = inputs(slots, shared=shared, dtype=dtype)
+    *given, owner = inputs(slots, shared, dtype)
     kernel = partial(fused.fused, owner=owner, window=window, causal=causal, interpret=True)
 
     def outcome(function):
@@ -69,18 +64,13 @@ def test_the_kernel_equals_plain_attention(slots, window, causal, shared, dtype,
         np.testing.assert_allclose(mine.astype(jnp.float32), theirs.astype(jnp.float32), rtol=0, atol=allowed * scale)
 
 
-def tokens(slots: int) -> Tokens:
-    """Two groups of one row each with two sentences."""
-    owner = np.repeat([[0] * 100 + [1] * (slots - 110) + [-1] * 10], 2, axis=0)[:, None]
-    position = np.where(owner == 1, np.arange(slots) - 100, np.arange(slots))
-    ids = np.random.default_rng(0).integers(5, 50, owner.shape)
-    return Tokens(*(np.asarray(x, np.int32) for x in (ids, owner, position)), np.array([[0, 100]] * 2, np.int32))
-
-
 def test_an_encoder_on_several_devices_uses_the_kernel_and_finds_the_same_vectors(monkeypatch):
-    model, long = definition(), tokens(256)
-    params = init_params(model, jax.random.key(0))
-    wanted = embed(model, params, long)
+    small, params = cases.small_encoder()
+    # The kernel has no relative positions.
+    architecture = dataclasses.replace(small.architecture, relative_buckets=0, layers=1)
+    model = EncoderDefinition(architecture=architecture, pooling=Pooling(tokens="mean"))
+    long = cases.packed(cases.random_sequences(8), groups=2, rows=1, length=256)
+    wanted = cases.jitted_embed(model, params, long)
     monkeypatch.setattr(attention, "should_fuse", lambda *_: True)
     monkeypatch.setattr(attention, "fused", partial(fused.fused, interpret=True))
     with jax.set_mesh(make_mesh(devices=jax.devices()[:4], model_axis=2)):

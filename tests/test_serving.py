@@ -24,6 +24,14 @@ def embedder(tmp_path_factory):
     return Embedder(tiny_model(tmp_path_factory.mktemp("model")))
 
 
+@pytest.fixture(scope="module")
+def theirs(embedder, tmp_path_factory):
+    """The same model in sentence-transformers."""
+    folder = tmp_path_factory.mktemp("export")
+    save(embedder.model, folder)
+    return SentenceTransformer(str(folder), device="cpu")
+
+
 @pytest.fixture
 def traced(monkeypatch):
     """Grows by one with each program that is compiled."""
@@ -33,14 +41,12 @@ def traced(monkeypatch):
     return traced
 
 
-@pytest.mark.parametrize("warm", [False, True])
-def test_sentences_of_any_length_alone_need_few_programs_and_have_the_same_vectors(tmp_path, traced, warm):
+def test_sentences_of_any_length_alone_need_few_programs_and_have_the_same_vectors(tmp_path, traced):
     embedder = Embedder(tiny_model(tmp_path, max_length=64))
-    if warm:
-        embedder.warm_up(longest=20)
-        assert len(traced) == 2, "of 16 and 32 tokens"
-        embedder.warm_up()
-        assert len(traced) == 3, "all that requests of one sentence need"
+    embedder.warm_up(longest=20)
+    assert len(traced) == 2, "of 16 and 32 tokens"
+    embedder.warm_up()
+    assert len(traced) == 3, "all that requests of one sentence need"
     sentences = ["rain " * count for count in range(1, 60)]
     alone = np.concatenate([embedder.encode([sentence]) for sentence in sentences])
     assert len(traced) == 3, "of 16, 32 and 64 tokens"
@@ -60,10 +66,8 @@ def test_anything_but_several_texts_is_one_clear_line(embedder, sentences, words
         embedder.encode(sentences)
 
 
-def test_options_of_encode_mean_what_they_mean_in_sentence_transformers(tmp_path, embedder):
+def test_options_of_encode_mean_what_they_mean_in_sentence_transformers(embedder, theirs):
     texts = ["the cat sleeps", "rain"]
-    save(embedder.model, tmp_path / "export")
-    theirs = SentenceTransformer(str(tmp_path / "export"), device="cpu")
     for options in (
         {"truncate_dim": 5}, {"truncate_dim": 5, "normalize_embeddings": True}, {"prompt": "the cat "}, {"prompt": ""},
         {"prompt_name": "query", "batch_size": 1},
@@ -74,32 +78,23 @@ def test_options_of_encode_mean_what_they_mean_in_sentence_transformers(tmp_path
     np.testing.assert_allclose(embedder.similarity(first, second), theirs.similarity(first, second).numpy(), atol=1e-5)
 
 
-SENTENCES = ["the cat sleeps.", "rain", "the dog, the cat and a rainy day"]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tokens")
-    model = dataclasses.replace(tiny_model(folder / "tokenizer"), prompts={"query": "dog: "}, max_length=32)
-    save(model, folder / "model")
-    return str(folder / "model")
-
-
-def test_vectors_of_tokens_equal_sentence_transformers(folder):
-    ours = load(folder, precision="float32").encode(SENTENCES, output="tokens")
-    theirs = SentenceTransformer(folder, device="cpu").encode(SENTENCES, output_value="token_embeddings")
-    for one, other in zip(ours, theirs, strict=True):
+def test_vectors_of_tokens_equal_sentence_transformers(embedder, theirs):
+    sentences = ["the cat sleeps.", "rain", "the dog, the cat and a rainy day"]
+    ours, expected = (
+        embedder.encode(sentences, output="tokens"),
+        theirs.encode(sentences, output_value="token_embeddings"),
+    )
+    for one, other in zip(ours, expected, strict=True):
         np.testing.assert_allclose(one.vectors, other.numpy(), atol=1e-5)
 
 
-def test_their_mean_is_the_sentence_and_offsets_are_characters_of_it_without_the_prompt(folder):
-    model = load(folder, precision="float32")
+def test_their_mean_is_the_sentence_and_offsets_are_characters_of_it_without_the_prompt(embedder):
     sentence = "the cat sleeps."
-    tokens = model.encode(sentence, prompt_name="query", output="tokens")
-    np.testing.assert_allclose(tokens.vectors.mean(axis=0), model.encode(sentence, prompt_name="query"), atol=1e-6)
+    tokens = embedder.encode(sentence, prompt_name="query", output="tokens")
+    np.testing.assert_allclose(tokens.vectors.mean(axis=0), embedder.encode(sentence, prompt_name="query"), atol=1e-6)
     found = [sentence[begin:end] for begin, end in tokens.offsets]
     assert found == ["", "", "", "the", "cat", "sleeps", ".", ""]  # [CLS], the prompt's two tokens, [SEP]
-    cut = model.encode(sentence, output="tokens", truncate_dim=4, normalize_embeddings=True).vectors
+    cut = embedder.encode(sentence, output="tokens", truncate_dim=4, normalize_embeddings=True).vectors
     assert cut.shape[1] == 4 and np.allclose(np.linalg.norm(cut, axis=1), 1.0, atol=1e-6)
 
 

@@ -6,11 +6,6 @@ from typing import Any
 
 from jaxdistill.core import InputError, alias
 
-SHORTEST = 3
-"""Smallest allowed maximum length: one token between the special ones."""
-NOT_IN_IDENTITY = ("drophead", "drops", "reads_pairs")
-"""Fields that `identity` leaves out: the first two matter in training only, and digests add `reads_pairs` themselves."""
-
 
 def identity(part: Any) -> str:
     """The cache key of an `EncoderDefinition` or a field of one: equal identities and weights give equal vectors.
@@ -24,7 +19,8 @@ def identity(part: Any) -> str:
     entries = []
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
-        if field.name not in NOT_IN_IDENTITY and value != field.default:
+        # The first two matter in training only, and digests add `reads_pairs` themselves.
+        if field.name not in ("drophead", "drops", "reads_pairs") and value != field.default:
             entries.append(f"{field.name}={identity(value)}")
     return f"{type(part).__name__}({', '.join(entries)})"
 
@@ -65,7 +61,6 @@ class Architecture:
     activation: str = "gelu"
     """One of `layers.ACTIVATION_FUNCTIONS`."""
     layer_norm_eps: float = 1e-12
-    """Added to the variance in every norm."""
     position_offset: int = 0
     """Row of the position table for a sentence's first token (RoBERTa and MPNet: 2). The row before it is for padding."""
     relative_buckets: int = 0
@@ -79,7 +74,6 @@ class Architecture:
     """Probability of dropping an attention head in training, per sentence and layer."""
 
     position_table: bool = True
-    """Whether a table of positions is added to the word embeddings."""
     kinds: tuple[LayerKind, ...] = ()
     """One kind per layer; empty: no layer has a window or rotary positions."""
     shared_layers: bool = False
@@ -92,7 +86,6 @@ class Architecture:
     """`post`: after each residual sum; `pre`: before each block; `both`: before and after each block, the latter before the sum.
     `pre` and `both` add a norm after the last layer."""
     embedding_norm: bool = True
-    """Whether the embeddings are normalised."""
     first_norm: bool = True
     """Whether a norm precedes the first layer's attention (ModernBERT: no)."""
     embedding_projected: bool = False
@@ -113,7 +106,6 @@ class Architecture:
     attention_output_bias: bool = True
     """Whether attention's output layer also has a bias (Qwen2: no)."""
     causal: bool = False
-    """Whether a token attends only to itself and to the tokens before it."""
 
     gated: bool = False
     """Whether the feed-forward network multiplies `activation(gate(x))` by `intermediate(x)`."""
@@ -143,12 +135,10 @@ class Architecture:
 
     @property
     def head_width(self) -> int:
-        """Width of an attention head."""
         return self.head_size or self.hidden_size // self.heads
 
     @property
     def key_head_count(self) -> int:
-        """Number of key and value heads."""
         return self.key_heads or self.heads
 
     def kind(self, layer: int) -> LayerKind:
@@ -210,11 +200,8 @@ class Pooling:
         return cls(**dict(zip(("tokens", "layers", "combine"), text.split(":", 2), strict=False)))
 
     def __str__(self) -> str:
-        if self.layers == "last":
-            return self.tokens
-        if self.layers == "second_to_last":
-            return f"{self.tokens}:{self.layers}"
-        return f"{self.tokens}:{self.layers}:{self.combine}"
+        count = {"last": 1, "second_to_last": 2}.get(self.layers, 3)  # a single layer is not combined
+        return ":".join((self.tokens, self.layers, self.combine)[:count])
 
     @property
     def averages_layers(self) -> bool:
@@ -281,10 +268,9 @@ class EncoderDefinition:
         body = self.architecture
         min_layers = {"second_to_last": 1, "last4": 3}.get(self.pooling.layers, 0)
         if body.layers < min_layers or (self.pooling.tokens == "pooler" and not body.pooler):
-            pooler = "a pooler" if body.pooler else "no pooler"
             raise InputError(
-                f"pooling {self.pooling} does not fit this {body.family} encoder, which has {body.layers} layers and {pooler}; "
-                "use mean or cls."
+                f"pooling {self.pooling} does not fit this {body.family} encoder, which has {body.layers} layers and "
+                f"{'a' if body.pooler else 'no'} pooler; use mean or cls."
             )
 
     @property

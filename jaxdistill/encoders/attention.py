@@ -6,6 +6,7 @@ softmax over nothing would be NaN.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 
 from jaxdistill.core import Array, Tokens
 from jaxdistill.core.ops.dense import product
@@ -37,12 +38,6 @@ class RowBlock(NamedTuple):
     bias: Float[Array, "g pieces #h l l"] | None
     """Added to the scores: the mask, and MPNet's relative positions. None: `attend_in_blocks` computes the mask."""
 
-    def cut_from(self, x: Float[Array, "g r _ ..."], first_row: int) -> Float[Array, "g pieces l ..."]:
-        """The block's part of `x`, an array over all rows."""
-        groups, pieces, length = self.owner.shape
-        rows = pieces * length // x.shape[2]
-        return x[:, first_row : first_row + rows].reshape(groups, pieces, length, *x.shape[3:])
-
 
 class AttentionInputs(NamedTuple):
     """Inputs of attention besides hidden states, shared by all layers of one `LayerKind`."""
@@ -60,20 +55,14 @@ class Attention(nnx.Module):
     """
 
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs, normed: bool = True, sliced: bool = False):
-        self.heads = a.heads
-        self.key_heads = a.key_head_count
-        self.head_width = a.head_width
+        self.architecture = a
+        self.sliced = sliced
         # Grouped keys lie beside their queries and values, so that devices that each hold some heads
         # (`run.sharding=tensor`) move no weights. One block without groups, because the copy costs a tenth of the time
         # for a short sentence.
-        self.head_blocks = self.key_heads if self.key_heads != self.heads else 1
-        self.scale = a.attention_scale or 1.0 / math.sqrt(a.head_width)
-        self.sliced = sliced
-        self.dropout_rate = a.attention_dropout
-        self.causal = a.causal
-        self.has_relative_bias = a.relative_buckets > 0
-        query_width = self.heads * self.head_width
-        key_width = self.key_heads * self.head_width
+        self.head_blocks = a.key_head_count if a.key_head_count != a.heads else 1
+        query_width = a.heads * a.head_width
+        key_width = a.key_head_count * a.head_width
         self.query = Linear(a.hidden_size, query_width, rngs=rngs, bias=a.attention_bias)
         self.key = Linear(a.hidden_size, key_width, rngs=rngs, bias=a.attention_bias)
         self.value = Linear(a.hidden_size, key_width, rngs=rngs, bias=a.attention_bias)
@@ -93,38 +82,7 @@ class Attention(nnx.Module):
         seeds: Array | None,
         compute_dtype: DTypeLike,
     ) -> Float[Array, "g r l d"]:
-        query, key, value = self.projections(x, inputs.rotation, compute_dtype)
-
-        def attend(query, key, value, bias, seeds):
-            u = ""
-            if query.ndim == key.ndim + 1:  # grouped keys: axis `u` has the queries of one key head
-                u, bias = "u", bias[:, :, :, :, None]
-            scores = contraction(f"grqh{u}f,grkhf->grhq{u}k", query, key, compute_dtype)
-            weights = dropout(jax.nn.softmax(scores + bias, axis=-1), self.dropout_rate, seeds, 0)
-            return contraction(f"grhq{u}k,grkhf->grqh{u}f", weights, value, compute_dtype)
-
-        # The TPU kernel has neither relative positions nor dropout.
-        is_fusible = not self.has_relative_bias and (seeds is None or self.dropout_rate == 0.0)
-        outputs, first_row = [], 0
-        for index, block in enumerate(inputs.row_blocks):
-            qkv = [block.cut_from(array, first_row) for array in (query, key, value)]
-            # Seeds of row blocks are 2^16 apart, because `attend_in_blocks` adds the index of a block, which is smaller.
-            block_seeds = None if seeds is None else seeds + jnp.uint32(index << 16)
-            if is_fusible and should_fuse(block.owner.shape[-1], compute_dtype):
-                output = fused(*qkv, block.owner, window=kind.window, causal=self.causal)
-            elif block.bias is None:
-                output = attend_in_blocks(attend, *qkv, block.owner, kind.window, causal=self.causal, seeds=block_seeds)
-            else:
-                output = attend(*qkv, block.bias, block_seeds)
-            outputs.append(output.reshape(x.shape[0], -1, x.shape[2], self.heads, self.head_width))
-            first_row += outputs[-1].shape[1]
-        output = outputs[0] if len(outputs) == 1 else jnp.concatenate(outputs, axis=1)
-        if head_scale is not None:
-            output = output * head_scale[..., None]
-        return self.output(output.reshape(*x.shape[:-1], -1).astype(x.dtype), compute_dtype)
-
-    def projections(self, x: Float[Array, "g r l d"], rotation, compute_dtype: DTypeLike) -> tuple[Array, Array, Array]:
-        """Scaled queries, keys and values [g r l h f]; with grouped keys, queries [g r l h u f]: `u` per key head."""
+        a = self.architecture
         linears = (self.query, self.key, self.value)
         if self.sliced:
             # Joining slices would copy these weights in every round of the loop.
@@ -137,19 +95,48 @@ class Attention(nnx.Module):
             if biases:
                 joined = joined + expanded(self.concat_qkv(biases).astype(joined.dtype), joined)
             joined = joined.astype(x.dtype).reshape(*x.shape[:-1], self.head_blocks, -1)
-            query_width = self.heads // self.head_blocks * self.head_width
-            key_width = self.key_heads // self.head_blocks * self.head_width
+            query_width = a.heads // self.head_blocks * a.head_width
+            key_width = a.key_head_count // self.head_blocks * a.head_width
             parts = jnp.split(joined, (query_width, query_width + key_width), axis=-1)
-        query, key, value = (part.reshape(*x.shape[:-1], -1, self.head_width) for part in parts)
+        query, key, value = (part.reshape(*x.shape[:-1], -1, a.head_width) for part in parts)
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
-        if rotation is not None:
-            query, key = rotated(query, *rotation), rotated(key, *rotation)
+        if inputs.rotation is not None:
+            query, key = rotated(query, *inputs.rotation), rotated(key, *inputs.rotation)
         # The scale goes on the queries, which are fewer than the scores.
-        query = query.astype(jnp.float32) * self.scale
-        if self.key_heads != self.heads:
-            query = query.reshape(*x.shape[:-1], self.key_heads, -1, self.head_width)
-        return query, key, value
+        query = query.astype(jnp.float32) * (a.attention_scale or 1.0 / math.sqrt(a.head_width))
+        if a.key_head_count != a.heads:
+            query = query.reshape(*x.shape[:-1], a.key_head_count, -1, a.head_width)  # [g r l h u f]
+
+        def attend(query, key, value, bias, seeds):
+            u = ""
+            if query.ndim == key.ndim + 1:  # grouped keys: axis `u` has the queries of one key head
+                u, bias = "u", bias[:, :, :, :, None]
+            scores = contraction(f"grqh{u}f,grkhf->grhq{u}k", query, key, compute_dtype)
+            weights = dropout(jax.nn.softmax(scores + bias, axis=-1), a.attention_dropout, seeds, 0)
+            return contraction(f"grhq{u}k,grkhf->grqh{u}f", weights, value, compute_dtype)
+
+        # The TPU kernel has neither relative positions nor dropout.
+        is_fusible = not a.relative_buckets and (seeds is None or a.attention_dropout == 0.0)
+        outputs, first_row = [], 0
+        for index, block in enumerate(inputs.row_blocks):
+            pieces, length = block.owner.shape[1:]
+            rows = slice(first_row, first_row + pieces * length // x.shape[2])
+            qkv = [array[:, rows].reshape(-1, pieces, length, *array.shape[3:]) for array in (query, key, value)]
+            # Seeds of row blocks are 2^16 apart, because `attend_in_blocks` adds the index of a block, which is smaller.
+            block_seeds = None if seeds is None else seeds + jnp.uint32(index << 16)
+            if is_fusible and should_fuse(length, compute_dtype):
+                output = fused(*qkv, block.owner, window=kind.window, causal=a.causal)
+            elif block.bias is None:
+                output = attend_in_blocks(attend, *qkv, block.owner, kind.window, causal=a.causal, seeds=block_seeds)
+            else:
+                output = attend(*qkv, block.bias, block_seeds)
+            outputs.append(output.reshape(x.shape[0], -1, x.shape[2], a.heads, a.head_width))
+            first_row = rows.stop
+        output = outputs[0] if len(outputs) == 1 else jnp.concatenate(outputs, axis=1)
+        if head_scale is not None:
+            output = output * head_scale[..., None]
+        return self.output(output.reshape(*x.shape[:-1], -1).astype(x.dtype), compute_dtype)
 
     def concat_qkv(self, arrays: Sequence[Float[Array, "... _"]]) -> Float[Array, "... qkv"]:
         """Concatenates weights of queries, keys and values within each block of heads."""
@@ -158,45 +145,45 @@ class Attention(nnx.Module):
 
 
 def make_attention_inputs(
-    tokens: Tokens, kind: LayerKind, *, head_width: int, causal: bool, relative_bias: Table | None
+    tokens: Tokens, kind: LayerKind, a: Architecture, relative_bias: Table | None
 ) -> AttentionInputs:
     """Masks, relative positions and rotations for layers of one kind."""
-    rotation = rotary_angles(tokens.position, kind, head_width) if kind.theta else None
+    rotation = None
+    if kind.theta:  # Su et al., RoFormer, 2021, https://arxiv.org/abs/2104.09864; rotated pairs lie half a head apart
+        undivided = kind.theta ** (-np.arange(0, a.head_width, 2) / a.head_width)
+        frequencies = undivided / kind.divisor
+        if kind.divided_above:
+            # Between the frequencies of the two wavelengths, the share that is not divided rises linearly from 0 to 1.
+            borders = 2 * np.pi / np.array([kind.divided_above, kind.kept_below])
+            frequencies += np.interp(undivided, borders, [0.0, 1.0]) * (undivided - frequencies)
+        angles = tokens.position[..., None].astype(jnp.float32) * frequencies.astype(np.float32)[None, None, None]
+        rotation = (jnp.cos(angles), jnp.sin(angles))
     owners = [tokens.owner]
     if tokens.parts is not None:
         groups, divided, parts = tokens.parts.shape
         rows, length = tokens.owner.shape[1:]
-        owners = [
-            tokens.owner[:, : rows - divided],
-            tokens.owner[:, rows - divided :].reshape(groups, divided * parts, length // parts),
-        ]
-    row_blocks = tuple(
-        RowBlock(owner, _bias(owner, kind.window, causal=causal, relative_bias=relative_bias))
-        for owner in owners
-        if owner.shape[1]
-    )
-    return AttentionInputs(row_blocks, rotation)
+        whole = tokens.owner[:, : rows - divided]
+        pieces = tokens.owner[:, rows - divided :].reshape(groups, divided * parts, length // parts)
+        owners = [owner for owner in (whole, pieces) if owner.shape[1]]
+    row_blocks = []
+    for owner in owners:
+        length = owner.shape[-1]
+        is_static = isinstance(length, int)  # a symbolic length (`jax.export`) has its scores computed whole
+        bias = None
+        if not is_static or length <= MAX_WHOLE_ROW or relative_bias is not None:
+            slots = np.arange(length) if is_static else jnp.arange(length)
+            bias = attention_mask(owner, owner, slots, slots, kind.window, causal=a.causal)
+            if relative_bias is not None:
+                # A sentence's tokens are adjacent, so distances between slots equal distances between positions.
+                distance = jnp.clip(jnp.expand_dims(slots, 0) - jnp.expand_dims(slots, 1), -MAX_DISTANCE, MAX_DISTANCE)
+                buckets = jnp.asarray(relative_buckets(np.arange(-MAX_DISTANCE, MAX_DISTANCE + 1)))
+                by_head = relative_bias(buckets[distance + MAX_DISTANCE]).transpose(2, 0, 1)
+                bias = bias + by_head[None, None]
+        row_blocks.append(RowBlock(owner, bias))
+    return AttentionInputs(tuple(row_blocks), rotation)
 
 
-def _bias(
-    owner: Integer[Array, "g r l"], window: int, *, causal: bool, relative_bias: Table | None
-) -> Float[Array, "g r #h l l"] | None:
-    """The `bias` of a `RowBlock`; None for rows above `MAX_WHOLE_ROW` slots, unless they have relative positions."""
-    length = owner.shape[-1]
-    is_static = isinstance(length, int)  # a symbolic length (`jax.export`) has its scores computed whole
-    if is_static and length > MAX_WHOLE_ROW and relative_bias is None:
-        return None
-    slots = np.arange(length) if is_static else jnp.arange(length)
-    bias = mask_of(visible(owner, owner, slots, slots, window=window, causal=causal))
-    if relative_bias is not None:
-        # A sentence's tokens are adjacent, so distances between slots equal distances between positions.
-        distance = jnp.clip(jnp.expand_dims(slots, 0) - jnp.expand_dims(slots, 1), -MAX_DISTANCE, MAX_DISTANCE)
-        buckets = jnp.asarray(relative_buckets(np.arange(-MAX_DISTANCE, MAX_DISTANCE + 1)))[distance + MAX_DISTANCE]
-        bias = bias + relative_bias(buckets).transpose(2, 0, 1)[None, None]
-    return bias
-
-
-def visible(
+def attention_mask(
     query_owner: Integer[Array, "g r q"],
     key_owner: Integer[Array, "g r k"],
     query_slots: Integer[Array, " q"],
@@ -204,17 +191,17 @@ def visible(
     window: int,
     *,
     causal: bool,
-) -> Bool[Array, "g r q k"]:
-    """Which keys each query attends to, by their sentences and their slots in the row; a token always attends to itself."""
+) -> Float[Array, "g r 1 q k"]:
+    """0 where a query attends to a key, by their sentences and their slots in the row; the smallest float32 elsewhere.
+
+    A token always attends to itself.
+    """
     is_visible = query_owner[:, :, :, None] == key_owner[:, :, None, :]
     distance = jnp.expand_dims(key_slots, 0) - jnp.expand_dims(query_slots, 1)
     if window:
         is_visible = is_visible & (abs(distance) <= window)[None, None]
-    return is_visible & (distance <= 0)[None, None] if causal else is_visible
-
-
-def mask_of(is_visible: Bool[Array, "g r q k"]) -> Float[Array, "g r 1 q k"]:
-    """0 where a query attends to a key, the smallest float32 elsewhere."""
+    if causal:
+        is_visible = is_visible & (distance <= 0)[None, None]
     # Finite: the softmax of a row of -inf, as for a padding query, would be NaN.
     return jnp.where(is_visible, 0.0, jnp.finfo(jnp.float32).min)[:, :, None]
 
@@ -234,17 +221,16 @@ def attend_in_blocks(
     # Slots that fill the last block belong to no sentence; their rows are cut off below.
     padded_owner = jnp.pad(owner, ((0, 0), (0, 0), padding), constant_values=-1)
 
-    def part(x: Array, start: Array, size: int) -> Array:
-        return jax.lax.dynamic_slice_in_dim(x, start, size, axis=2)
+    part = partial(jax.lax.dynamic_slice_in_dim, axis=2)
 
     @jax.checkpoint
     def attend_block(index: Array) -> Array:
         start = index * BLOCK_QUERIES
-        # The span has a static size: at both ends it moves inwards, and `visible` masks keys outside the window.
+        # The span has a static size: at both ends it moves inwards, and the mask hides keys outside the window.
         first_key = jnp.clip(start - window, 0, length - span) if window else jnp.zeros_like(start)
         query_slots, key_slots = start + jnp.arange(BLOCK_QUERIES), first_key + jnp.arange(span)
         owners = part(padded_owner, start, BLOCK_QUERIES), part(owner, first_key, span)
-        mask = mask_of(visible(*owners, query_slots, key_slots, window=window, causal=causal))
+        mask = attention_mask(*owners, query_slots, key_slots, window, causal=causal)
         # Each block draws its own dropout.
         block_seeds = None if seeds is None else seeds + index.astype(seeds.dtype)
         return attend(
@@ -255,23 +241,6 @@ def attend_in_blocks(
     outputs = jax.lax.map(attend_block, jnp.arange(blocks))
     joined = jnp.moveaxis(outputs, 0, 2).reshape(*query.shape[:2], blocks * BLOCK_QUERIES, *query.shape[3:])
     return joined[:, :, :length]
-
-
-def rotary_angles(
-    position: Integer[Array, "g r l"], kind: LayerKind, head_width: int
-) -> tuple[Float[Array, "g r l {head_width//2}"], Float[Array, "g r l {head_width//2}"]]:
-    """Cosines and sines of the angles of rotary positions.
-
-    Source: Su et al., RoFormer, 2021, https://arxiv.org/abs/2104.09864; rotated pairs lie half a head apart.
-    """
-    undivided = kind.theta ** (-np.arange(0, head_width, 2) / head_width)
-    frequencies = undivided / kind.divisor
-    if kind.divided_above:
-        # Between the frequencies of the two wavelengths, the share that is not divided rises linearly from 0 to 1.
-        borders = 2 * np.pi / np.array([kind.divided_above, kind.kept_below])
-        frequencies += np.interp(undivided, borders, [0.0, 1.0]) * (undivided - frequencies)
-    angles = position[..., None].astype(jnp.float32) * frequencies.astype(np.float32)[None, None, None]
-    return jnp.cos(angles), jnp.sin(angles)
 
 
 def rotated(

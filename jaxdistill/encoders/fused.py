@@ -18,8 +18,6 @@ MIN_SLOTS = 256
 """Shorter rows are left to `attention.py`: their scores cost little memory traffic (docs/performance.md)."""
 LANES = 128
 """The kernel's block sizes are multiples of this many tokens."""
-MAX_BLOCK = 4 * LANES
-"""Largest block size, in tokens."""
 
 
 def should_fuse(slots: int, compute_dtype: DTypeLike) -> bool:
@@ -84,7 +82,7 @@ def _kernel(heads: int, slots: int, window: int, causal: bool, interpret: bool) 
     """Splash attention for one row."""
     from jax.experimental.pallas.ops.tpu import splash_attention as splash  # half a second that CPUs need not spend
 
-    block = next(size for size in range(MAX_BLOCK, 0, -LANES) if slots % size == 0)
+    block = next(size for size in range(4 * LANES, 0, -LANES) if slots % size == 0)
     mask: Any = splash.FullMask((slots, slots))
     if window or causal:
         before_and_after = (window or None, 0 if causal else window)  # numbers of tokens; None: all

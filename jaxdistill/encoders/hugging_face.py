@@ -22,10 +22,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 """Hugging Face's types of layers: attention to the whole text, or within a window."""
 QUANTISED = {"quantization_config": (), "compression_config": ()}
 """For `refuse_others`: keys of checkpoints whose weights are integers or 8-bit floats, to be multiplied by scales."""
-ENCODER = {
-    "position_embedding_type": ("absolute",), "is_decoder": (False,), "add_cross_attention": (False,),
-    "is_causal": (False,),
-}  # fmt: skip
+ENCODER = {"position_embedding_type": ("absolute",), "is_decoder": (False,), "is_causal": (False,)}
 """Implemented values of keys by which encoders vary, or become decoders."""
 SIZES = {
     "vocab_size": "vocab_size", "hidden_size": "hidden_size", "layers": "num_hidden_layers",
@@ -33,6 +30,14 @@ SIZES = {
     "max_positions": "max_position_embeddings",
 }  # fmt: skip
 """Maps fields of an architecture that all families have to their names in `config.json`."""
+CLASSES = {
+    "albert": "AlbertModel", "bert": "BertModel", "camembert": "CamembertModel", "distilbert": "DistilBertModel",
+    "electra": "ElectraModel", "eurobert": "EuroBertModel", "gemma3_text": "Gemma3TextModel", "gte": "GteModel",
+    "llama": "LlamaModel", "mistral": "MistralModel", "modernbert": "ModernBertModel", "mpnet": "MPNetModel",
+    "nomic_bert": "NomicBertModel", "qwen2": "Qwen2Model", "qwen3": "Qwen3Model", "roberta": "RobertaModel",
+    "xlm-roberta": "XLMRobertaModel",
+}  # fmt: skip
+"""transformers' class of each `model_type` that is written."""
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -81,7 +86,6 @@ class PairHead:
     hidden: str = ""
     """Empty for BERT, whose pooler is the hidden layer."""
     activation: str = "tanh"
-    """Activation of the hidden layer."""
     drops_input: bool = True
     """Whether the hidden layer's input has dropout in training."""
 
@@ -91,21 +95,22 @@ def sizes(config: Settings) -> dict[str, Any]:
     return {ours: config[name] for ours, name in SIZES.items()} | {"pad_id": config.get("pad_token_id") or 0}
 
 
-def written_sizes(architecture: Architecture) -> dict[str, Any]:
-    """The inverse of `sizes`, and the weights' dtype."""
-    written = {name: getattr(architecture, ours) for ours, name in SIZES.items()}
-    return written | {"pad_token_id": architecture.pad_id, "dtype": "float32"}
+def written(a: Architecture, activation_key: str = "hidden_act") -> Settings:
+    """What every family's `config.json` has: the model's class, the inverses of `sizes` and `activation`, the weights' dtype."""
+    return {
+        "architectures": [CLASSES[a.family]],
+        "model_type": a.family,
+        **{name: getattr(a, ours) for ours, name in SIZES.items()},
+        "pad_token_id": a.pad_id,
+        "dtype": "float32",
+        activation_key: "gelu_new" if a.activation == "gelu_tanh" else a.activation,
+    }
 
 
 def activation(config: Settings, key: str = "hidden_act", default: str = "gelu") -> str:
     """Our name of the activation function; raises `InputError` for one that is not in `ACTIVATIONS`."""
     refuse_others(config, {key: tuple(ACTIVATIONS)})
     return ACTIVATIONS[config.get(key) or default]
-
-
-def activation_name(name: str) -> str:
-    """Hugging Face's name of our activation function."""
-    return "gelu_new" if name == "gelu_tanh" else name
 
 
 def rotary(config: Settings, default_theta: float, *, layer_type: str = "", theta_key: str = "rope_theta") -> LayerKind:
@@ -160,14 +165,6 @@ def rope_parameters(kind: LayerKind) -> dict[str, Any]:
     return {"rope_theta": kind.theta, "rope_type": "default"}
 
 
-def sliding_window(architecture: Architecture) -> int | None:
-    """The `sliding_window` of an architecture whose windows all have one width; None if no layer has a window."""
-    window = max(kind.window for kind in architecture.kinds)
-    if not window:
-        return None
-    return window + 1 if architecture.causal else window  # a causal window counts the token itself
-
-
 def layer_types(config: Settings, default: Sequence[str]) -> list[str]:
     """`full_attention` or `sliding_attention` for each layer; `default` if the config has no `layer_types`."""
     types = config.get("layer_types") or list(default)
@@ -179,6 +176,13 @@ def layer_types(config: Settings, default: Sequence[str]) -> list[str]:
 def written_layer_types(architecture: Architecture) -> list[str]:
     """The inverse of `layer_types`."""
     return [SLIDING if kind.window else FULL for kind in architecture.kinds]
+
+
+def written_windows(architecture: Architecture) -> Settings:
+    """The inverse of `with_windows`; `sliding_window` is None if no layer has a window."""
+    window = max(kind.window for kind in architecture.kinds)
+    width = window + int(architecture.causal) if window else None
+    return {"sliding_window": width, "layer_types": written_layer_types(architecture)}
 
 
 def with_windows(plain: Architecture, config: Settings, default_types: Sequence[str]) -> Architecture:
@@ -207,7 +211,6 @@ class Part:
 
     name: str
     index: int
-    """Index of the part, from 0."""
     count: int
     """Number of parts, all with the same number of rows."""
 

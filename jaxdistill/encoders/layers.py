@@ -5,7 +5,7 @@ tables return float32. Parameters may be bfloat16, as in the checkpoint.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -40,16 +40,6 @@ ACTIVATION_FUNCTIONS = {
 def expanded(vector: Float[Array, " d"], like: Float[Array, "... d"]) -> Float[Array, "... d"]:
     """`vector` with leading axes of length 1 and as many axes as `like`."""
     return jnp.expand_dims(vector, tuple(range(like.ndim - vector.ndim)))
-
-
-def recompute_in_backward(function: Callable[..., Array]) -> Callable[..., Array]:
-    """`jax.checkpoint` for elementwise float32 work on a bfloat16 array, whose float32 intermediates would take more memory
-    than the array. Has no effect if the first argument is float32."""
-
-    def apply(x: Array, *others: Array | None) -> Array:
-        return (function if x.dtype == jnp.float32 else jax.checkpoint(function))(x, *others)
-
-    return apply
 
 
 def uniform_as_torch(key: jax.Array, shape: tuple[int, ...], fan_in: int) -> Array:
@@ -172,16 +162,31 @@ def random_bits(shape: tuple[int, ...], seed: Integer[Array, " 2"]) -> Integer[A
     return x
 
 
-def contraction(
-    equation: str, a: Float[Array, "..."], b: Float[Array, "..."], compute_dtype: DTypeLike
-) -> Float[Array, "..."]:
+def contraction(equation: str, a: Array, b: Array, compute_dtype: DTypeLike) -> Float[Array, "..."]:
     """`einsum(equation, a, b)` with operands in `compute_dtype` and float32 sums, in the backward pass too.
 
     Every letter must occur in at least two of the three terms, so that both gradients are such einsums too.
     """
     if jnp.dtype(compute_dtype) == jnp.float32:
         return jnp.einsum(equation, a, b, precision=jax.lax.Precision.HIGHEST)
-    return _contraction(equation, jnp.dtype(compute_dtype).name, (a.dtype.name, b.dtype.name), a, b)
+    a_dtype, b_dtype = a.dtype, b.dtype
+    terms, out = equation.split("->")
+    left, right = terms.split(",")
+
+    def forward(a: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
+        a, b = a.astype(compute_dtype), b.astype(compute_dtype)
+        return _einsum(equation, a, b), (a, b)
+
+    def backward(operands: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
+        a, b = operands
+        cotangent = cotangent.astype(compute_dtype)
+        d_a = _einsum(f"{out},{right}->{left}", cotangent, b)
+        d_b = _einsum(f"{left},{out}->{right}", a, cotangent)
+        return d_a.astype(a_dtype), d_b.astype(b_dtype)
+
+    rounded = jax.custom_vjp(lambda a, b: forward(a, b)[0])
+    rounded.defvjp(forward, backward)
+    return rounded(a, b)
 
 
 def _einsum(equation: str, a: Array, b: Array) -> Array:
@@ -190,9 +195,7 @@ def _einsum(equation: str, a: Array, b: Array) -> Array:
             return _einsum_of_copies(equation, a, b)
         return jnp.einsum(equation, a.astype(jnp.float32), b.astype(jnp.float32))
 
-    def on_accelerator(a: Array, b: Array) -> Array:
-        return jnp.einsum(equation, a, b, preferred_element_type=jnp.float32)
-
+    on_accelerator = partial(jnp.einsum, equation, preferred_element_type=jnp.float32)
     return jax.lax.platform_dependent(a, b, cpu=on_cpu, default=on_accelerator)
 
 
@@ -220,26 +223,3 @@ def _einsum_of_copies(equation: str, a: Array, b: Array) -> Array:
     result = jax.lax.optimization_barrier(jnp.matmul(first, second, preferred_element_type=jnp.float32))
     order = [*batch, *rows, *columns]
     return result.reshape([size[axis] for axis in order]).transpose([order.index(axis) for axis in out])
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _contraction(equation, dtype, dtypes, a, b):
-    return _einsum(equation, a.astype(dtype), b.astype(dtype))
-
-
-def _contraction_forward(equation, dtype, dtypes, a, b):
-    a, b = a.astype(dtype), b.astype(dtype)
-    return _einsum(equation, a, b), (a, b)
-
-
-def _contraction_backward(equation, dtype, dtypes, saved, cotangent):
-    a, b = saved
-    terms, out = equation.split("->")
-    left, right = terms.split(",")
-    cotangent = cotangent.astype(dtype)
-    d_a = _einsum(f"{out},{right}->{left}", cotangent, b)
-    d_b = _einsum(f"{left},{out}->{right}", a, cotangent)
-    return d_a.astype(dtypes[0]), d_b.astype(dtypes[1])
-
-
-_contraction.defvjp(_contraction_forward, _contraction_backward)

@@ -106,12 +106,18 @@ def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Toke
     g, r, l, width = x.shape
     flat = x.reshape(g, r * l, width)
     owner = tokens.owner.reshape(g, r * l)
+    n = tokens.first.shape[-1]
     if pooling.tokens == "max":
-        return max_of_tokens(flat, owner, tokens.first, l)
+        # The row's length bounds the number of a sentence's tokens.
+        slots = jnp.minimum(tokens.first[..., None] + jnp.arange(l)[None, None, :], r * l - 1).reshape(g, n * l)
+        is_own = jnp.take_along_axis(owner, slots, axis=1).reshape(g, n, l) == jnp.arange(n)[None, :, None]
+        gathered = jnp.take_along_axis(flat, slots[..., None], axis=1).reshape(g, n, l, -1)
+        largest = jnp.max(jnp.where(is_own[..., None], gathered, -jnp.inf), axis=2)
+        return jnp.where(jnp.any(is_own, axis=2)[..., None], largest, 0.0)
     if pooling.tokens in ("cls", "pooler"):
         return tokens_at(flat, owner, tokens.first)
     # 1 where a token belongs to a sentence: sums over its tokens become matrix products, without a scatter, forward or backward.
-    weights = (owner[:, None, :] == jnp.arange(tokens.first.shape[-1])[None, :, None]).astype(jnp.float32)
+    weights = (owner[:, None, :] == jnp.arange(n)[None, :, None]).astype(jnp.float32)
     if pooling.tokens == "last":
         return tokens_at(flat, owner, tokens.first + jnp.sum(weights, axis=-1).astype(tokens.first.dtype) - 1)
     if pooling.tokens == "weightedmean":
@@ -158,19 +164,6 @@ def tokens_at(
     slots = jnp.maximum(slots, 0)
     is_own = jnp.take_along_axis(owner, slots, axis=1) == jnp.arange(slots.shape[-1])[None, :]
     return jnp.where(is_own[..., None], jnp.take_along_axis(x, slots[..., None], axis=1), 0.0)
-
-
-def max_of_tokens(
-    x: Float[Array, "g t d"], owner: Integer[Array, "g t"], first: Integer[Array, "g n"], max_tokens: int
-) -> Float[Array, "g n d"]:
-    """Elementwise maximum over each sentence's tokens, at most `max_tokens`; zeros for a sentence without tokens."""
-    g, n = first.shape
-    slots = jnp.minimum(first[..., None] + jnp.arange(max_tokens)[None, None, :], x.shape[1] - 1)
-    slots = slots.reshape(g, n * max_tokens)
-    in_sentence = jnp.take_along_axis(owner, slots, axis=1).reshape(g, n, max_tokens) == jnp.arange(n)[None, :, None]
-    gathered = jnp.take_along_axis(x, slots[..., None], axis=1).reshape(g, n, max_tokens, -1)
-    largest = jnp.max(jnp.where(in_sentence[..., None], gathered, -jnp.inf), axis=2)
-    return jnp.where(jnp.any(in_sentence, axis=2)[..., None], largest, 0.0)
 
 
 def word_embeddings(definition: EncoderDefinition, params: Params, compute_dtype: DTypeLike) -> Float[Array, "words d"]:

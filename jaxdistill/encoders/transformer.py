@@ -3,28 +3,19 @@
 import math
 from collections.abc import Callable, Hashable, Iterable
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 
 from jaxdistill.core import STACKED, Array, Params, Tokens
 from jaxdistill.core.ops.dense import computed_once
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.attention import Attention, AttentionInputs, make_attention_inputs
-from jaxdistill.encoders.layers import (
-    ACTIVATION_FUNCTIONS,
-    Linear,
-    Norm,
-    Table,
-    drophead,
-    dropout,
-    expanded,
-    recompute_in_backward,
-)
+from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm, Table, drophead, dropout, expanded
 
 SITES_PER_LAYER = 3
 """Dropout sites of a layer: attention probabilities, attention output and feed-forward output."""
@@ -35,14 +26,22 @@ def path_string(path: Iterable[Hashable]) -> str:
     return "/".join(map(str, path))
 
 
+def recompute_in_backward(function: Callable[..., Array]) -> Callable[..., Array]:
+    """`jax.checkpoint` for elementwise float32 work on a bfloat16 array, whose float32 intermediates would take more memory
+    than the array. Has no effect if the first argument is float32."""
+
+    def apply(x: Array, *others: Array | None) -> Array:
+        return (function if x.dtype == jnp.float32 else jax.checkpoint(function))(x, *others)
+
+    return apply
+
+
 class Embeddings(nnx.Module):
     """Sum of word, position and token type embeddings, normalised and projected as the family requires."""
 
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs):
         width = a.embedding_size
-        self.position_offset = a.position_offset
-        self.dropout_rate = a.hidden_dropout
-        self.scale = math.sqrt(width) if a.embedding_scaled else 1.0
+        self.architecture = a
         self.word = Table(a.vocab_size, width, rngs=rngs, zero_row=a.pad_id)
         self.position = Table(a.max_positions, width, rngs=rngs) if a.position_table else None
         self.token_type = Table(a.token_types, width, rngs=rngs) if a.token_types else None
@@ -53,7 +52,16 @@ class Embeddings(nnx.Module):
     def __call__(self, tokens: Tokens, *, seeds: Array | None, compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
         x = self.scaled(self.word(tokens.ids))
         if self.position is not None:
-            x = x + self.position(self.position_rows(tokens))
+            rows = tokens.position
+            if offset := self.architecture.position_offset:
+                # A literal padding token in a text uses the row before the first position's, and positions after it count as
+                # if it were absent.
+                is_padding = (tokens.ids == offset - 1).astype(jnp.int32)
+                before = jnp.cumsum(is_padding, axis=-1) - is_padding  # padding tokens in earlier slots of the row
+                start = jnp.arange(tokens.ids.shape[-1])[None, None] - rows  # slot of the sentence's first token
+                before_in_sentence = before - jnp.take_along_axis(before, start, axis=-1)
+                rows = jnp.where(is_padding == 1, offset - 1, rows + offset - before_in_sentence)
+            x = x + self.position(rows)
         if self.token_type is not None:
             table = self.token_type.embedding
             if tokens.types is None or table.shape[0] == 1:  # RoBERTa has one row for both sentences of a pair
@@ -62,36 +70,20 @@ class Embeddings(nnx.Module):
                 x = x + self.token_type(tokens.types)
         if self.norm is not None:
             x = self.norm(x)
-        x = dropout(x, self.dropout_rate, seeds, 0)
+        x = dropout(x, self.architecture.hidden_dropout, seeds, 0)
         return x if self.projection is None else self.projection(x, compute_dtype)
-
-    def position_rows(self, tokens: Tokens) -> Integer[Array, "g r l"]:
-        """Rows of the position table.
-
-        If positions start after the padding token's row, a literal padding token in a text uses that row, and positions
-        after it count as if it were absent.
-        """
-        if not self.position_offset:
-            return tokens.position
-        padding = self.position_offset - 1
-        is_padding = (tokens.ids == padding).astype(jnp.int32)
-        before = jnp.cumsum(is_padding, axis=-1) - is_padding  # padding tokens in earlier slots of the row
-        start = jnp.arange(tokens.ids.shape[-1])[None, None] - tokens.position  # slot of the sentence's first token
-        before_in_sentence = before - jnp.take_along_axis(before, start, axis=-1)
-        return jnp.where(is_padding == 1, padding, tokens.position + self.position_offset - before_in_sentence)
 
     def scaled(self, rows: Float[Array, "... d"]) -> Float[Array, "... d"]:
         """Rows of the word table, scaled as the family requires."""
-        return rows if self.scale == 1.0 else rows * self.scale
+        a = self.architecture
+        return rows * math.sqrt(a.embedding_size) if a.embedding_scaled else rows
 
 
 class Layer(nnx.Module):
     """Attention, then the feed-forward network, each with a residual and norms. `sliced`: see `Attention`."""
 
     def __init__(self, a: Architecture, *, rngs: nnx.Rngs, first: bool, sliced: bool = False):
-        self.activation = a.activation
-        self.dropout_rate = a.hidden_dropout
-        self.norm_place = a.norm_place
+        self.architecture = a
         self.attention = Attention(a, rngs=rngs, normed=a.first_norm or not first, sliced=sliced)
         self.gate = Linear(a.hidden_size, a.intermediate_size, rngs=rngs, bias=a.intermediate_bias) if a.gated else None
         self.intermediate = Linear(a.hidden_size, a.intermediate_size, rngs=rngs, bias=a.intermediate_bias)
@@ -109,16 +101,13 @@ class Layer(nnx.Module):
         seeds: Array | None,
         compute_dtype: DTypeLike,
     ) -> Float[Array, "g r l d"]:
+        a = self.architecture
         attended = self.attention(
             self.block_input(x, self.attention), inputs, head_scale,
             kind=kind, seeds=seeds, compute_dtype=compute_dtype,
         )  # fmt: skip
-        x = self.residual_sum(x, dropout(attended, self.dropout_rate, seeds, 1), self.attention)
-        output = self.feed_forward(self.block_input(x, self), compute_dtype)
-        return self.residual_sum(x, dropout(output, self.dropout_rate, seeds, 2), self)
-
-    def feed_forward(self, x: Float[Array, "g r l d"], compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
-        activation = ACTIVATION_FUNCTIONS[self.activation]
+        x = self.residual_sum(x, dropout(attended, a.hidden_dropout, seeds, 1), self.attention)
+        activation = ACTIVATION_FUNCTIONS[a.activation]
 
         @recompute_in_backward
         def hidden(intermediate: Array, gate: Array | None) -> Array:
@@ -126,21 +115,21 @@ class Layer(nnx.Module):
             y = activation(intermediate) if gate is None else activation(gate.astype(jnp.float32)) * intermediate
             return y.astype(x.dtype)
 
-        gate = None if self.gate is None else self.gate(x, compute_dtype)
-        return self.output(computed_once(hidden(self.intermediate(x, compute_dtype), gate)), compute_dtype)
+        y = self.block_input(x, self)
+        gate = None if self.gate is None else self.gate(y, compute_dtype)
+        y = self.output(computed_once(hidden(self.intermediate(y, compute_dtype), gate)), compute_dtype)
+        return self.residual_sum(x, dropout(y, a.hidden_dropout, seeds, 2), self)
 
     def block_input(self, x: Float[Array, "g r l d"], block: "Attention | Layer") -> Float[Array, "g r l d"]:
         """`x`, normalised if the norm of the block (attention, or the layer itself for feed-forward) precedes it."""
         norm = block.norm
-        if self.norm_place == "post" or norm is None:
+        if self.architecture.norm_place == "post" or norm is None:
             return x
         return recompute_in_backward(lambda x: norm(x).astype(x.dtype))(x)
 
-    def residual_sum(
-        self, x: Float[Array, "g r l d"], y: Float[Array, "g r l d"], block: "Attention | Layer"
-    ) -> Float[Array, "g r l d"]:
+    def residual_sum(self, x: Array, y: Array, block: "Attention | Layer") -> Float[Array, "g r l d"]:
         """The sum of `x` and a block's output `y`, with the norms that come after the block."""
-        norm = block.norm if self.norm_place == "post" else None
+        norm = block.norm if self.architecture.norm_place == "post" else None
 
         @recompute_in_backward
         def add(x: Array, y: Array) -> Array:
@@ -149,19 +138,6 @@ class Layer(nnx.Module):
             return (total if norm is None else norm(total)).astype(x.dtype)
 
         return add(x, y)
-
-
-class LayerSeeds(NamedTuple):
-    """Random seeds of a layer, or of several on leading axes; None: nothing is dropped."""
-
-    sites: Integer[Array, "*_ 3 2"] | None = None
-    """Seeds of the layer's dropout sites."""
-    heads: Integer[Array, "*_ 2"] | None = None
-    """Seed of DropHead."""
-
-    def select(self, layers: int | slice) -> "LayerSeeds":
-        """The seeds of one or some of the layers."""
-        return jax.tree.map(itemgetter(layers), self)
 
 
 class Transformer(nnx.Module):
@@ -203,74 +179,61 @@ class Transformer(nnx.Module):
           gather: collects the shards of one period of stacked layers, before the loop runs it.
         """
         a = self.architecture
-        embedding_seeds, layer_seeds = None, LayerSeeds()
+        embedding_seeds = None
+        # Seeds of each layer's dropout sites [s 3 2], and of DropHead [s 2]; None: nothing is dropped.
+        layer_seeds: tuple[Array | None, Array | None] = (None, None)
         if key is not None:
             bits = jax.random.bits(key, (1 + SITES_PER_LAYER * a.layers, 2), jnp.uint32)
             heads = jax.random.bits(jax.random.fold_in(key, 1), (a.layers, 2), jnp.uint32) if a.drophead else None
             embedding_seeds = bits[:1]
-            layer_seeds = LayerSeeds(bits[1:].reshape(a.layers, SITES_PER_LAYER, 2), heads)
+            layer_seeds = (bits[1:].reshape(a.layers, SITES_PER_LAYER, 2), heads)
         x = self.embeddings(tokens, seeds=embedding_seeds, compute_dtype=compute_dtype)
         # Masks and rotations are computed once for each kind of layer.
         attention_inputs = {
-            kind: make_attention_inputs(
-                tokens, kind, head_width=a.head_width, causal=a.causal, relative_bias=self.relative_bias
-            )
+            kind: make_attention_inputs(tokens, kind, a, self.relative_bias)
             for kind in {a.kind(index) for index in range(a.layers)}
         }
 
-        def run_layer(x: Array, layer: Layer, kind: LayerKind, seeds: LayerSeeds) -> Array:
+        def run_layer(x: Array, layer: Layer, kind: LayerKind, all_seeds: Any, index: int) -> Array:
             def apply(x, inputs, head_scale, seeds):
                 return layer(x, inputs, head_scale, kind=kind, seeds=seeds, compute_dtype=compute_dtype)
 
+            seeds, head_seed = jax.tree.map(itemgetter(index), all_seeds)
             head_scale = None
-            if seeds.heads is not None:
+            if head_seed is not None:
                 sentences = tokens.first.shape[-1]
-                head_scale = drophead(a.drophead, seeds.heads, tokens.owner, sentences=sentences, heads=a.heads)
-            return (jax.checkpoint(apply) if remat else apply)(x, attention_inputs[kind], head_scale, seeds.sites)
+                head_scale = drophead(a.drophead, head_seed, tokens.owner, sentences=sentences, heads=a.heads)
+            return (jax.checkpoint(apply) if remat else apply)(x, attention_inputs[kind], head_scale, seeds)
 
         states = [x]
         x = x.astype(compute_dtype)
-        start = a.repeated_layers[0] if self.stacked else a.layers
+        start, period = a.repeated_layers if self.stacked else (a.layers, 0)
         for index in range(start):
             layer = self.layers[0 if a.shared_layers else index]
-            x = run_layer(x, layer, a.kind(index), layer_seeds.select(index))
+            x = run_layer(x, layer, a.kind(index), layer_seeds, index)
             states.append(x)
         if self.stacked:
-            states += self.run_stacked(run_layer, x, layer_seeds.select(slice(start, None)), gather)
-            x = states[-1]
+            graph, state = nnx.split(self.stacked)
+            variables = nnx.to_flat_state(state)
+            weights = {f"{STACKED}{path_string(path)}": variable[...] for path, variable in variables}
+            shared = {path: weight[0] for path, weight in weights.items()} if a.shared_layers else {}
+
+            def run_period(x: Array, inputs: tuple[Params, Any]) -> tuple[Array, list[Array]]:
+                period_weights, period_seeds = inputs
+                gathered = gather(period_weights or shared)
+                params = [nnx.Param(gathered[f"{STACKED}{path_string(path)}"]) for path in variables.paths]
+                layers = nnx.merge(graph, nnx.from_flat_state(zip(variables.paths, params, strict=True)))
+                period_states = []
+                for index, layer in enumerate(layers):
+                    x = run_layer(x, layer, a.kind(start + index), period_seeds, index)
+                    period_states.append(x)
+                return x, period_states
+
+            seeds = jax.tree.map(lambda array: array[start:].reshape(-1, period, *array.shape[1:]), layer_seeds)
+            periods = (a.layers - start) // period
+            x, stacks = jax.lax.scan(run_period, x, ({} if shared else weights, seeds), length=periods)
+            states += [stack[index] for index in range(periods) for stack in stacks]
+            states[-1] = x  # not from its stack, because the compiler drops stacks that are not read
         if self.norm is not None:
             states[-1] = self.norm(x)
         return [state.astype(jnp.float32) for state in states]
-
-    def run_stacked(
-        self,
-        run_layer: Callable[[Array, Layer, LayerKind, LayerSeeds], Array],
-        x: Float[Array, "g r l d"],
-        seeds: LayerSeeds,
-        gather: Callable[[Params], Params],
-    ) -> list[Float[Array, "g r l d"]]:
-        """The hidden states after each stacked layer."""
-        a = self.architecture
-        start, period = a.repeated_layers
-        graph, state = nnx.split(self.stacked)
-        variables = nnx.to_flat_state(state)
-        weights = {f"{STACKED}{path_string(path)}": variable[...] for path, variable in variables}
-        shared = {path: weight[0] for path, weight in weights.items()} if a.shared_layers else {}
-
-        def run_period(x: Array, inputs: tuple[Params, LayerSeeds]) -> tuple[Array, list[Array]]:
-            period_weights, period_seeds = inputs
-            gathered = gather(period_weights or shared)
-            params = [nnx.Param(gathered[f"{STACKED}{path_string(path)}"]) for path in variables.paths]
-            layers = nnx.merge(graph, nnx.from_flat_state(zip(variables.paths, params, strict=True)))
-            states = []
-            for index, layer in enumerate(layers):
-                x = run_layer(x, layer, a.kind(start + index), period_seeds.select(index))
-                states.append(x)
-            return x, states
-
-        period_seeds = jax.tree.map(lambda array: array.reshape(-1, period, *array.shape[1:]), seeds)
-        periods = (a.layers - start) // period
-        x, stacks = jax.lax.scan(run_period, x, ({} if shared else weights, period_seeds), length=periods)
-        states = [stack[index] for index in range(periods) for stack in stacks]
-        # The last state is not taken from its stack, because the compiler drops stacks that are not read.
-        return [*states[:-1], x]

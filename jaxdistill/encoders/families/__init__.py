@@ -1,6 +1,6 @@
 """Families of checkpoints: one file each, named by the `model_type` of `config.json`, with `-` written as `_`.
 
-A family's file has two functions: `architecture(config)` reads a `config.json`, and `config(architecture)` writes one.
+A family's file has two functions: `architecture(config)` reads a `config.json`, `config(architecture)` writes a plain encoder's.
 The table `NAMES` maps our layers to the checkpoint's (see `tensor_names`); the tuple `PREFIXES` lists prefixes that task
 models add to these names. If the family's cross-encoders can be read, `PAIR_HEAD` names the tensors of their head.
 

@@ -1,6 +1,5 @@
 """ALBERT: narrow embeddings like ELECTRA's, and one layer that is applied repeatedly."""
 
-from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
 from jaxdistill.encoders.hugging_face import Settings
@@ -18,13 +17,9 @@ NAMES = bert.EMBEDDINGS | {
     "layers/*/norm": "encoder.albert_layer_groups.*.albert_layers.0.full_layer_layer_norm",
     "pooler": "pooler",
 }
-READABLE = {"num_hidden_groups": (1,), "inner_group_num": (1,)}
-"""Implemented values: one shared layer."""
 
 
 def architecture(config: Settings) -> Architecture:
-    """Reads a `config.json`."""
-    hugging_face.refuse_others(config, READABLE)
     width = config.get("embedding_size", 128)
     return bert.architecture(
         {"hidden_act": "gelu_new", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} | config,
@@ -36,6 +31,4 @@ def architecture(config: Settings) -> Architecture:
 
 
 def config(architecture: Architecture) -> Settings:
-    """The `config.json` of a plain encoder."""
-    special = {"num_hidden_groups": 1, "inner_group_num": 1, "embedding_size": architecture.embedding_size}
-    return bert.config(architecture) | special
+    return bert.config(architecture) | {"embedding_size": architecture.embedding_size}

@@ -25,12 +25,6 @@ NAMES = EMBEDDINGS | {
     "pooler": "pooler.dense",
 }
 PAIR_HEAD = PairHead("classifier")
-CLASSES = {
-    "albert": "AlbertModel", "bert": "BertModel", "camembert": "CamembertModel", "electra": "ElectraModel",
-    "gte": "GteModel", "mpnet": "MPNetModel", "nomic_bert": "NomicBertModel", "roberta": "RobertaModel",
-    "xlm-roberta": "XLMRobertaModel",
-}  # fmt: skip
-"""transformers' class of each `model_type` whose file is written by `config`."""
 
 
 def architecture(config: Settings, **variations: Any) -> Architecture:
@@ -52,15 +46,11 @@ def config(architecture: Architecture) -> Settings:
     """The `config.json` of a plain encoder, also of a related family."""
     a = architecture
     return {
-        "architectures": [CLASSES[a.family]],
-        "model_type": a.family,
-        **hugging_face.written_sizes(a),
+        **hugging_face.written(a),
         "type_vocab_size": a.token_types,
-        "hidden_act": hugging_face.activation_name(a.activation),
         "layer_norm_eps": a.layer_norm_eps,
         "hidden_dropout_prob": a.hidden_dropout,
         "attention_probs_dropout_prob": a.attention_dropout,
-        "initializer_range": 0.02,
         **({"head_dim": a.head_size} if a.head_size else {}),
         **({"rope_parameters": hugging_face.rope_parameters(a.kind(0))} if a.kinds else {}),
     }

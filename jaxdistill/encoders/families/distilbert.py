@@ -1,6 +1,5 @@
 """DistilBERT: BERT without token types and pooler, under other names."""
 
-from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
 from jaxdistill.encoders.hugging_face import PairHead, Settings
@@ -18,40 +17,26 @@ NAMES = bert.EMBEDDINGS | {
 }
 PAIR_HEAD = PairHead("classifier", "pre_classifier", "relu", drops_input=False)
 
-SHORT_NAMES = {
-    "hidden_size": "dim",
-    "num_attention_heads": "n_heads",
-    "num_hidden_layers": "n_layers",
-    "intermediate_size": "hidden_dim",
+LONG_NAMES = {
+    "dim": "hidden_size",
+    "n_heads": "num_attention_heads",
+    "n_layers": "num_hidden_layers",
+    "hidden_dim": "intermediate_size",
+    "activation": "hidden_act",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
 }
-"""General names mapped to DistilBERT's; a file may have either, but must have `hidden_dim`."""
+"""Maps DistilBERT's names of options to BERT's."""
 
 
 def architecture(config: Settings) -> Architecture:
-    """Reads a `config.json`."""
-    general = {name: config[short] for name, short in SHORT_NAMES.items() if short in config}
-    # Either name may give a size, but transformers reads only `hidden_dim`, even beside `intermediate_size`.
-    config = general | config | {"intermediate_size": config["hidden_dim"]}
-    hugging_face.refuse_others(config, hugging_face.ENCODER)
-    return Architecture(
-        family="distilbert",
-        **hugging_face.sizes(config),
-        activation=hugging_face.activation(config, "activation"),
-        hidden_dropout=config.get("dropout", 0.1),
-        attention_dropout=config.get("attention_dropout", 0.1),
-    )
+    long = {LONG_NAMES.get(key, key): value for key, value in config.items()}
+    # transformers reads only `hidden_dim`, even beside `intermediate_size`; of the other sizes, either name.
+    long["intermediate_size"] = config["hidden_dim"]
+    return bert.architecture(long, family="distilbert", token_types=0, layer_norm_eps=1e-12)
 
 
 def config(architecture: Architecture) -> Settings:
-    """The `config.json` of a plain encoder."""
-    a = architecture
-    return {
-        "architectures": ["DistilBertModel"],
-        "model_type": "distilbert",
-        **{SHORT_NAMES.get(name, name): size for name, size in hugging_face.written_sizes(a).items()},
-        "activation": hugging_face.activation_name(a.activation),
-        "dropout": a.hidden_dropout,
-        "attention_dropout": a.attention_dropout,
-        "initializer_range": 0.02,
-        "sinusoidal_pos_embds": False,
-    }
+    short = {long: short for short, long in LONG_NAMES.items()}
+    dropped = ("type_vocab_size", "layer_norm_eps")
+    return {short.get(key, key): value for key, value in bert.config(architecture).items() if key not in dropped}

@@ -12,10 +12,8 @@ PAIR_HEAD = PairHead("classifier.out_proj", "classifier.dense", "gelu")
 
 
 def architecture(config: Settings) -> Architecture:
-    """Reads a `config.json`."""
     return bert.architecture(config, family="electra", embedding_size=config.get("embedding_size", 128))
 
 
 def config(architecture: Architecture) -> Settings:
-    """The `config.json` of a plain encoder."""
     return bert.config(architecture) | {"embedding_size": architecture.embedding_size}

@@ -16,13 +16,10 @@ NAMES = llama.NAMES | {
     "layers/*/norm": "layers.*.pre_feedforward_layernorm",
     "layers/*/norm_after": "layers.*.post_feedforward_layernorm",
 }
-READABLE = {"attn_logit_softcapping": ()}
-"""Implemented values: none of Gemma 2's caps."""
 
 
 def architecture(config: Settings) -> Architecture:
-    """Reads a `config.json`."""
-    hugging_face.refuse_others(config, READABLE)
+    hugging_face.refuse_others(config, {"attn_logit_softcapping": ()})  # Gemma 2's
     is_bidirectional = bool(config.get("use_bidirectional_attention"))
     causal = config.get("is_causal", True)
     sliding = config.get("sliding_window") or 4096
@@ -53,13 +50,13 @@ def architecture(config: Settings) -> Architecture:
 
 
 def config(architecture: Architecture) -> Settings:
-    """The `config.json` of a plain encoder."""
     a = architecture
     local = next((kind for kind in a.kinds if kind.window), LayerKind(window=256, theta=10_000.0))
     full = next((kind for kind in a.kinds if not kind.window), LayerKind(theta=1_000_000.0))
-    plain = {key: value for key, value in llama.config(a).items() if key not in ("hidden_act", "is_causal", "mlp_bias")}
+    plain = {key: value for key, value in llama.config(a).items() if key not in ("is_causal", "mlp_bias")}
+    activation = plain.pop("hidden_act")
     return plain | {
-        "hidden_activation": hugging_face.activation_name(a.activation),
+        "hidden_activation": activation,
         "query_pre_attn_scalar": round((a.attention_scale or a.head_width**-0.5) ** -2),
         "use_bidirectional_attention": not a.causal,
         "sliding_window": local.window + 1 if a.causal else 2 * local.window,

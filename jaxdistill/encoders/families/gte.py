@@ -18,34 +18,29 @@ NAMES = bert.EMBEDDINGS | {
     "layers/*/output": "encoder.layer.*.mlp.down_proj",
     "layers/*/norm": "encoder.layer.*.mlp_ln",
 }
-READABLE = {"position_embedding_type": ("rope",), "layer_norm_type": ("layer_norm",), "logn_attention_scale": (False,)}
-"""Implemented values of keys by which checkpoints with their own code vary."""
 
 
 def architecture(config: Settings) -> Architecture:
     """Reads a `config.json` of `gte`, or of the older `new`, whose checkpoints include their own code."""
-    hugging_face.refuse_others(config, READABLE)
+    hugging_face.refuse_others(config, {"position_embedding_type": ("rope",), "logn_attention_scale": (False,)})
     sizes = hugging_face.head_sizes(config)
-    head_size = sizes["head_size"] or config["hidden_size"] // config["num_attention_heads"]
+    scaling = config.get("rope_scaling") or {}
+    if scaling.get("type") == "ntk" and not config.get("rope_parameters"):
+        # A factor f multiplies the base by f, and divides frequencies by f^(2/width).
+        hugging_face.refuse_others(scaling, {"mixed_b": ()})
+        factor = float(scaling["factor"])
+        head_width = sizes["head_size"] or config["hidden_size"] // config["num_attention_heads"]
+        kind = LayerKind(theta=factor * float(config.get("rope_theta", 10_000.0)), divisor=factor ** (2 / head_width))
+    else:
+        kind = hugging_face.rotary(config, 160_000.0)
     # Without `rope`, which is checked above and which `bert` would refuse.
     plain = {key: value for key, value in config.items() if key != "position_embedding_type"}
     return bert.architecture(
         {"type_vocab_size": 1} | plain,
         family="gte",
         position_table=False,
-        kinds=(_rotary(config, head_size),) * config["num_hidden_layers"],
+        kinds=(kind,) * config["num_hidden_layers"],
         gated=True,
         intermediate_bias=False,
         **sizes,
     )
-
-
-def _rotary(config: Settings, head_width: int) -> LayerKind:
-    """Rotary base and divisor; `ntk` with a factor f multiplies the base by f and divides frequencies by f^(2/width)."""
-    scaling = config.get("rope_scaling") or {}
-    if scaling.get("type") != "ntk" or config.get("rope_parameters"):
-        return hugging_face.rotary(config, 160_000.0)
-    hugging_face.refuse_others(scaling, {"mixed_b": ()})
-    factor = float(scaling["factor"])
-    theta = float(config.get("rope_theta", 10_000.0))
-    return LayerKind(theta=theta * factor, divisor=factor ** (2 / head_width))

@@ -26,11 +26,6 @@ NAMES = {
     "layers/*/output": "layers.*.mlp.down_proj",
     "norm": "norm",
 }
-CLASSES = {
-    "eurobert": "EuroBertModel", "gemma3_text": "Gemma3TextModel", "llama": "LlamaModel", "mistral": "MistralModel",
-    "qwen2": "Qwen2Model", "qwen3": "Qwen3Model",
-}  # fmt: skip
-"""transformers' class of each `model_type` whose file is written by `config`."""
 
 
 def architecture(config: Settings, **variations: Any) -> Architecture:
@@ -68,15 +63,11 @@ def architecture(config: Settings, **variations: Any) -> Architecture:
 
 
 def config(architecture: Architecture) -> Settings:
-    """The `config.json` of a plain encoder."""
     a = architecture
     return {
-        "architectures": [CLASSES[a.family]],
-        "model_type": a.family,
-        **hugging_face.written_sizes(a),
+        **hugging_face.written(a),
         "num_key_value_heads": a.key_head_count,
         "head_dim": a.head_width,
-        "hidden_act": hugging_face.activation_name(a.activation),
         "rms_norm_eps": a.layer_norm_eps,
         "attention_dropout": a.attention_dropout,
         "attention_bias": a.attention_bias,

@@ -15,7 +15,7 @@ def architecture(config: Settings) -> Architecture:
 
 
 def config(architecture: Architecture) -> Settings:
-    """The `config.json` of a plain encoder."""
-    window = {"sliding_window": hugging_face.sliding_window(architecture)}
-    mixed = {"layer_types": hugging_face.written_layer_types(architecture)} if len({*architecture.kinds}) > 1 else {}
-    return llama.config(architecture) | window | mixed
+    config = llama.config(architecture) | hugging_face.written_windows(architecture)
+    if len({*architecture.kinds}) == 1:
+        del config["layer_types"]
+    return config

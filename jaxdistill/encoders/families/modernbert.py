@@ -24,7 +24,6 @@ NAMES = {
 
 
 def architecture(config: Settings) -> Architecture:
-    """Reads a `config.json`."""
     hugging_face.refuse_others(config, hugging_face.ENCODER)
     mlp_bias = config.get("mlp_bias", False)
     period = config.get("global_attn_every_n_layers", 3)
@@ -56,15 +55,16 @@ def architecture(config: Settings) -> Architecture:
 
 
 def config(architecture: Architecture) -> Settings:
-    """The `config.json` of a plain encoder."""
     a = architecture
     local = next((kind for kind in a.kinds if kind.window), LayerKind(window=64, theta=10_000.0))
     full = next((kind for kind in a.kinds if not kind.window), LayerKind(theta=160_000.0))
+    periods = [
+        period
+        for period in range(1, a.layers + 1)
+        if all(bool(kind.window) == bool(layer % period) for layer, kind in enumerate(a.kinds))
+    ]
     return {
-        "architectures": ["ModernBertModel"],
-        "model_type": "modernbert",
-        **hugging_face.written_sizes(a),
-        "hidden_activation": hugging_face.activation_name(a.activation),
+        **hugging_face.written(a, activation_key="hidden_activation"),
         "norm_eps": a.layer_norm_eps,
         "norm_bias": a.norm == "layer",
         "embedding_dropout": a.hidden_dropout,
@@ -74,16 +74,9 @@ def config(architecture: Architecture) -> Settings:
         "mlp_bias": a.output_bias,
         "local_attention": 2 * local.window,
         "layer_types": hugging_face.written_layer_types(a),
-        **_period(a),
+        # transformers before 5 reads this instead of `layer_types`.
+        **({"global_attn_every_n_layers": periods[0]} if periods else {}),
         "global_rope_theta": full.theta,
         "local_rope_theta": local.theta,
         "rope_parameters": {FULL: hugging_face.rope_parameters(full), SLIDING: hugging_face.rope_parameters(local)},
     }
-
-
-def _period(a: Architecture) -> dict[str, int]:
-    """The option that transformers before 5 reads instead of `layer_types`; empty if no period describes the layers."""
-    for period in range(1, a.layers + 1):
-        if all(bool(kind.window) == bool(layer % period) for layer, kind in enumerate(a.kinds)):
-            return {"global_attn_every_n_layers": period}
-    return {}

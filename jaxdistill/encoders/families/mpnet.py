@@ -18,7 +18,6 @@ NAMES = bert.NAMES | {
 
 
 def architecture(config: Settings) -> Architecture:
-    """Reads a `config.json`."""
     return bert.architecture(
         config,
         family="mpnet",
@@ -30,7 +29,6 @@ def architecture(config: Settings) -> Architecture:
 
 
 def config(architecture: Architecture) -> Settings:
-    """The `config.json` of a plain encoder."""
     config = roberta.config(architecture)
     del config["type_vocab_size"]
     return config | {"relative_attention_num_buckets": architecture.relative_buckets}

@@ -33,18 +33,13 @@ OLD_NAMES = {
 READABLE = {
     "activation_function": ("swiglu",),
     "prenorm": (False,),
-    "use_rms_norm": (False,),
-    "qkv_proj_bias": (False,),
-    "mlp_fc1_bias": (False,),
-    "mlp_fc2_bias": (False,),
     "causal": (False,),
     "parallel_block": (False,),
     "rotary_emb_fraction": (1.0,),
     "rotary_emb_interleaved": (False,),
     "rotary_emb_scale_base": (),
-    "num_experts": (0,),
 }
-"""Older options that change the computation, with the values that are implemented; an absent or null option is accepted too."""
+"""Implemented values of older options that change the computation but not the weights."""
 
 
 def architecture(config: Settings) -> Architecture:

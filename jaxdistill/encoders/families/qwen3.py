@@ -12,7 +12,6 @@ from jaxdistill.encoders.hugging_face import FULL, SLIDING, Settings
 
 
 def architecture(config: Settings) -> Architecture:
-    """Reads a `config.json`."""
     if config.get("model_type") == "qwen2":
         biases = dict(attention_bias=True, attention_output_bias=False, intermediate_bias=False, output_bias=False)
         plain = llama.architecture(config, family="qwen2", **biases)
@@ -28,10 +27,5 @@ def architecture(config: Settings) -> Architecture:
 
 
 def config(architecture: Architecture) -> Settings:
-    """The `config.json` of a plain encoder."""
-    types = hugging_face.written_layer_types(architecture)
-    return llama.config(architecture) | {
-        "use_sliding_window": SLIDING in types,
-        "sliding_window": hugging_face.sliding_window(architecture),
-        "layer_types": types,
-    }
+    windows = hugging_face.written_windows(architecture)
+    return llama.config(architecture) | windows | {"use_sliding_window": SLIDING in windows["layer_types"]}

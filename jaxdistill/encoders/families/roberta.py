@@ -10,7 +10,6 @@ PAIR_HEAD = PairHead("classifier.out_proj", "classifier.dense")
 
 
 def architecture(config: Settings) -> Architecture:
-    """Reads a `config.json`."""
     pad_id = config.get("pad_token_id", 1)
     return bert.architecture(
         config, family=config.get("model_type", "roberta"), pad_id=pad_id, position_offset=pad_id + 1
@@ -18,5 +17,4 @@ def architecture(config: Settings) -> Architecture:
 
 
 def config(architecture: Architecture) -> Settings:
-    """The `config.json` of a plain encoder."""
     return bert.config(architecture) | {"bos_token_id": 0, "eos_token_id": 2}

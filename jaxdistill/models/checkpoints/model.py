@@ -19,7 +19,7 @@ from jaxdistill.core.cluster.mesh import FrozenParams
 from jaxdistill.core.files import MARK, buckets, is_remote, while_reading
 from jaxdistill.core.paths import in_package, public_name
 from jaxdistill.core.plugins import use as use_plugins
-from jaxdistill.encoders.architecture import POOLING_HELP, SHORTEST, Architecture, EncoderDefinition, Pooling, identity
+from jaxdistill.encoders.architecture import POOLING_HELP, Architecture, EncoderDefinition, Pooling, identity
 from jaxdistill.encoders.families import cross_definition, family, head_names
 from jaxdistill.encoders.hugging_face import QUANTISED, read_settings, refuse_others, tensor_names
 from jaxdistill.encoders.sentence import param_shapes, with_stacks
@@ -300,7 +300,8 @@ def load_model(
             params |= params_from_tensors(tensors, names, param_shapes(definition), source=str(layer_folder))
     longest = architecture.longest
     if max_length:
-        check_size("max_length", max_length, longest, "the tokens that this encoder reads", least=SHORTEST)
+        # At least one token between the special ones.
+        check_size("max_length", max_length, longest, "the tokens that this encoder reads", least=3)
     length = max_length or min(limit or longest, longest)
     tokenizer.enable_truncation(length)
     default = modules.default_prompt
