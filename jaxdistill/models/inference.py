@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tokenizers
 from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
@@ -29,16 +28,13 @@ from jaxdistill.models.checkpoints.model import NO_PROMPT, SentenceModel, check_
 from jaxdistill.models.outside import Reranker
 from jaxdistill.models.vectors import cosines, unit_rows
 
-TOKENISED_ROWS = 4096
-"""Number of texts tokenised in one call, on all cores."""
 LENGTHS = (6, 8, *(steps * step for step in (2, 4, 8, 16, 32, 64) for steps in range(5, 9)))
 """Padded lengths on CPUs, four per doubling; longer sentences are padded to a multiple of the last one, 512."""
 FEWER_LENGTHS = (16, *(steps * step for step in (8, 16, 32, 64, 128) for steps in (3, 4)))
 """Padded lengths on GPUs and TPUs, two per doubling: compiling a length takes seconds there, computing padding milliseconds."""
 FEW = 8
-"""Requests of at most this many sentences are padded to the fewer lengths in `SERVED`, because each shape is compiled."""
+"""Requests of at most this many sentences are padded to the lengths in `SERVED`, which are fewer, because each is compiled."""
 SERVED = (16, 32, 64, 128, 256, 512)
-"""Padded lengths of small requests."""
 SLOTS_PER_SENTENCE = 32
 """A batch has at most `batch_size * SLOTS_PER_SENTENCE` token slots, so it holds more short sentences than long ones."""
 
@@ -99,7 +95,7 @@ class Embedder:
         (None: the default prompt; empty: no prompt). Raises `InputError` for an unknown prompt or role, or for a cross-encoder."""
         model = self.model
         if model.definition.reads_pairs:
-            raise no_vectors(f"{model.source} is a cross-encoder")
+            raise InputError(f"{model.source} is a cross-encoder: it has no vectors of sentences; score pairs.")
         if prompt is not None:
             return prompt
         texts = model.role_prompts if role else {"": "", NO_PROMPT: ""} | model.prompts
@@ -150,27 +146,25 @@ class Embedder:
         texts = _checked([sentences] if isinstance(sentences, str) else sentences, "encode")
         roles = [role or ""] * len(texts) if isinstance(role, str | None) else role
         prefix_of_role = {name: self.prefix(prompt_name, name, prompt=prompt) for name in dict.fromkeys(roles)}
-        prefixes = [prefix_of_role[name] for name in roles]
+        prompted = [prefix_of_role[name] + text for name, text in zip(roles, texts, strict=True)]
         if truncate_dim is not None:
             check_size("truncate_dim", truncate_dim, self.width, "the width of the vectors")
-        prompted = [prefix + text for prefix, text in zip(prefixes, texts, strict=True)]
 
         def truncated(vectors: Float[np.ndarray, "n _"]) -> Float[np.ndarray, "n _"]:
             vectors = vectors[:, :truncate_dim]
             return unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
 
-        if output == "tokens":
-            with counted(len(texts), "sentences", shown=show_progress_bar) as advance:
+        with counted(len(texts), "sentences", shown=show_progress_bar) as advance:
+            if output == "tokens":
                 tokens = self._token_vectors(prompted, advance, params, batch_size)
-            result = [
-                TokenVectors(truncated(vectors), np.maximum(offsets - len(prefix), 0))
-                for prefix, (vectors, offsets) in zip(prefixes, tokens, strict=True)
-            ]
-            return result[0] if isinstance(sentences, str) else result
-        ids = [np.asarray(encoding.ids, np.int32) for encoding in self._encodings(prompted)]
-        with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
-            vectors = truncated(self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size))
-        return vectors[0] if isinstance(sentences, str) else vectors
+                result = [
+                    TokenVectors(truncated(vectors), np.maximum(offsets - len(prefix_of_role[name]), 0))
+                    for name, (vectors, offsets) in zip(roles, tokens, strict=True)
+                ]
+            else:
+                ids = [np.asarray(encoding.ids, np.int32) for encoding in self.model.encodings(prompted)]
+                result = truncated(self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size))
+        return result[0] if isinstance(sentences, str) else result
 
     encode_query = partialmethod(encode, role="query")
     """Vectors of queries: `encode` in the role `query`, with its other options."""
@@ -216,7 +210,7 @@ class Embedder:
             return cosines(embed, first, second).astype(np.float32)
         pairs = [(model.prompt + one, other) for one, other in zip(first, second, strict=True)]
         ids, firsts = [], []
-        for encoding in self._encodings(pairs):
+        for encoding in self.model.encodings(pairs):
             ids.append(np.asarray(encoding.ids, np.int32))
             firsts.append(encoding.type_ids.count(0))  # tokens of the first sentence
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
@@ -274,7 +268,7 @@ class Embedder:
                 f"{self.model.source}: its head is not linear, so it has no vectors of tokens; give output='sentences'."
             )
         ids, offsets = [], []
-        for encoding in self._encodings(texts, offsets=True):
+        for encoding in self.model.encodings(texts, offsets=True):
             ids.append(np.asarray(encoding.ids, np.int32))
             offsets.append(np.array(encoding.offsets, np.int64))
         tokens: list[Any] = [None] * len(ids)
@@ -285,13 +279,6 @@ class Embedder:
                 tokens[row] = vectors[0, : len(ids[row])].copy(), offsets[row]
             advance(len(rows))
         return tokens
-
-    def _encodings(
-        self, texts: Sequence[str] | Sequence[tuple[str, str]], *, offsets: bool = False
-    ) -> Iterator[tokenizers.Encoding]:
-        """Yields the tokenised texts, block by block, because an encoding takes 40 times the memory of its ids."""
-        for begin in range(0, len(texts), TOKENISED_ROWS):
-            yield from self.model.encodings(texts[begin : begin + TOKENISED_ROWS], offsets=offsets)
 
     def _batches(self, ids: Sequence[np.ndarray], firsts: Integer[np.ndarray, " n"] | None, size: int):
         """Yields, for each batch, the indices of its sentences and their padded tokens.
@@ -328,14 +315,10 @@ def ensemble(members: Sequence[Embedder], *, progress: bool = False) -> PairScor
         return np.mean(np.stack(scores).astype(np.float64), axis=0)
 
     def encode(sentences: Sequence[str]):
-        raise no_vectors("+".join(member.model.source for member in members) + " is an ensemble")
+        names = "+".join(member.model.source for member in members)
+        raise InputError(f"{names} is an ensemble: it has no vectors of sentences; score pairs.")
 
     return PairScorer(score, encode)
-
-
-def no_vectors(model: str) -> InputError:
-    """The error for requesting sentence vectors of a model that only scores pairs; `model` names it."""
-    return InputError(f"{model}: it has no vectors of sentences; score pairs.")
 
 
 def refuse_mixed(models: Sequence[SentenceModel | Reranker]) -> None:

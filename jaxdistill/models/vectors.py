@@ -17,23 +17,15 @@ def finite_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, 
     return vectors
 
 
-def unit_or_zero_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
-    """Vectors of unit length, in float64; zero vectors, which static models give for texts of unknown words, stay zero.
-
-    Raises `InputError` as `finite_vectors`.
-    """
-    return unit_rows(finite_vectors(embed, sentences))
-
-
 def unit_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
-    """Vectors of unit length, in float64; raises `InputError` as `finite_vectors`, or for a zero vector."""
-    vectors = unit_or_zero_vectors(embed, sentences)
+    """Vectors of unit length, in float64; raises `InputError` for NaN, infinity or a zero vector."""
+    vectors = unit_rows(finite_vectors(embed, sentences))
     _refuse(~np.any(vectors, axis=1), "a zero vector", sentences)
     return vectors
 
 
 def unit_rows(vectors: Real[np.ndarray, "n e"]) -> Float[np.ndarray, "n e"]:
-    """Normalises vectors to unit length, in float64; zero vectors stay zero."""
+    """Normalises vectors to unit length, in float64; zero vectors, as of unknown words in static models, stay zero."""
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
     return vectors / np.where(lengths == 0.0, 1.0, lengths)[:, None]
 
@@ -73,8 +65,8 @@ def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[s
 def _refuse(is_bad: Bool[np.ndarray, " n"], fault: str, sentences: Sequence[str]) -> None:
     """Raises `InputError`, with the `fault` in words and the first such sentence, if the vector of any sentence is bad."""
     if is_bad.any():
-        example = sentences[int(np.argmax(is_bad))][:60]
         raise InputError(
-            f"the model gives {fault} for {int(is_bad.sum())} of {len(sentences)} sentences, the first: {example!r}. "
-            "A static model has no vector for a text of unknown words; otherwise the weights or the pooling are wrong."
+            f"the model gives {fault} for {int(is_bad.sum())} of {len(sentences)} sentences, the first: "
+            f"{sentences[int(np.argmax(is_bad))][:60]!r}. A static model has no vector for a text of unknown words; otherwise the weights "
+            "or the pooling are wrong."
         )

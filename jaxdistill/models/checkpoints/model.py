@@ -5,8 +5,7 @@ import hashlib
 import json
 import logging
 import os
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +29,15 @@ from jaxdistill.models.checkpoints.weights import in_torch_layout, params_from_t
 
 logger = logging.getLogger(__name__)
 
-HUB_FILES = [
-    "README.md", "*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin",
-    "*/config.json", "*/model.safetensors", "*/pytorch_model.bin", "*/tokenizer.json",
-]  # fmt: skip
-"""The model card, configuration, tokenizer and weights, also of a sentence-transformers model's modules; no code."""
-HUB_IGNORED = ["onnx/*", "openvino/*", "tf_model*", "flax_model*", "rust_model*"]
+HUB_FILES = ["README.md", "*.json", "*.txt", "*.model", "*.safetensors", "*pytorch_model*.bin"]
+"""The model card, configuration, tokenizer and weights, also in the folders of modules; no code."""
+HUB_IGNORED = ["onnx/*", "openvino/*"]
 POOLER = "transformer/pooler/"
 TOKEN_TYPES = "transformer/embeddings/token_type/embedding"
 NO_PROMPT = "none"
 """Name that stands for no prompt."""
+TOKENISED_ROWS = 4096
+"""Number of texts tokenised in one call, on all cores."""
 
 
 def locate(spec: str) -> Path:
@@ -61,10 +59,9 @@ def locate(spec: str) -> Path:
     try:
         return Path(huggingface_hub.snapshot_download(spec, allow_patterns=HUB_FILES, ignore_patterns=HUB_IGNORED))
     except Exception as error:  # every library below it raises its own error without a network
-        reason = textwrap.shorten(error_line(error), 200, placeholder=" ...")
         raise InputError(
-            f"model {spec!r} is not a local folder and cannot be downloaded from the hub ({type(error).__name__}: {reason});"
-            " give a local folder, or set HF_HOME to a cache that holds it, with HF_HUB_OFFLINE=1 without network."
+            f"model {spec!r} is not a local folder and cannot be downloaded from the hub ({error_line(error):.200}); "
+            "give a local folder, or set HF_HOME to a cache that holds it, with HF_HUB_OFFLINE=1 without network."
         ) from None
 
 
@@ -77,8 +74,7 @@ def is_on_hub(spec: str) -> bool:
 def read_card(folder: Path, source: str) -> dict[str, tuple[str, ...]]:
     """The fields `base_models` and `languages` of a `SentenceModel`, from the card of the checkpoint `source` in `folder`.
 
-    `base_model` is read only from an export of this project; any other checkpoint counts as its own base model. A card that cannot be
-    read counts as empty.
+    Only an export of this project states its base models; any other checkpoint counts as its own.
     """
     from huggingface_hub import ModelCard
 
@@ -102,10 +98,8 @@ def check_size(option: str, size: int, most: int, limit: str, *, least: int = 1)
 
 
 def prompt_text(prompts: Mapping[str, str], prompt: str) -> str:
-    """The text of a prompt that is given as one of the names in `prompts`, as `none` (an empty text), or as the text itself.
-
-    A backslash followed by n becomes a line break, which is hard to type in a shell (`Instruct: ...\\nQuery: `).
-    """
+    """The text of a prompt given as one of the names in `prompts`, as `none` (an empty text), or as the text itself, in which a
+    backslash and n stand for a line break (`Instruct: ...\\nQuery: `)."""
     if prompt in prompts:
         return prompts[prompt]
     if prompt.isidentifier() and prompt != NO_PROMPT:
@@ -165,14 +159,16 @@ class SentenceModel:
 
     def encodings(
         self, texts: Sequence[str] | Sequence[tuple[str, str]], *, offsets: bool = False
-    ) -> list[tokenizers.Encoding]:
-        """Tokenises sentences or pairs; raises `InputError` if the tokenizer fails or panics.
+    ) -> Iterator[tokenizers.Encoding]:
+        """Yields tokenised sentences or pairs, block by block, because an encoding takes 40 times the memory of its ids.
 
-        Without `offsets`, which is faster, the encodings have none.
+        Without `offsets`, which is faster, the encodings have none. Raises `InputError` if the tokenizer fails or panics.
         """
-        with while_reading(f"the text with the tokenizer of {self.source}"):
-            encode = self.tokenizer.encode_batch if offsets else self.tokenizer.encode_batch_fast
-            return encode(list(texts))
+        encode = self.tokenizer.encode_batch if offsets else self.tokenizer.encode_batch_fast
+        for begin in range(0, len(texts), TOKENISED_ROWS):
+            with while_reading(f"the text with the tokenizer of {self.source}"):
+                block = encode(list(texts[begin : begin + TOKENISED_ROWS]))
+            yield from block
 
     def digest(self) -> str:
         """SHA-256 of everything that determines the vectors or scores, except the precision."""
@@ -182,9 +178,8 @@ class SentenceModel:
             sha.update(f"{path}{array.shape}".encode())
             sha.update(array.data)
         sha.update(self.tokenizer.to_str().encode())
-        facts: list[Any] = [self.max_length, self.prompts, self.default_prompt]
-        if self.definition.reads_pairs:  # `identity` leaves this out
-            facts.append("scores pairs")
+        kind = ["scores pairs"] if self.definition.reads_pairs else []  # `identity` leaves this out
+        facts = [self.max_length, self.prompts, self.default_prompt, *kind]
         sha.update(json.dumps(facts, sort_keys=True).encode())
         return sha.hexdigest()
 
@@ -210,10 +205,6 @@ class SentenceModel:
         """The same model with other values of some fields of its `Architecture`."""
         architecture = dataclasses.replace(self.definition.architecture, **changes)
         return dataclasses.replace(self, definition=dataclasses.replace(self.definition, architecture=architecture))
-
-    def without_prompts(self) -> "SentenceModel":
-        """The same model without prompts, its checkpoint's default included."""
-        return dataclasses.replace(self, prompts={}, default_prompt=None, checkpoint_prompt=None)
 
     def as_pooled(self) -> "SentenceModel":
         """The same model without its Normalize module."""
@@ -242,7 +233,6 @@ def load_model(
     prompt: str = "",
     frozen: bool = False,
     plugins: str = "",
-    option: str = "pooling",
 ) -> SentenceModel:
     """Loads a sentence encoder, or a cross-encoder, which is a classifier of one label.
 
@@ -255,7 +245,6 @@ def load_model(
         gets it.
       frozen: for a model that is not trained: weights stay in the stored dtype.
       plugins: modules or files with the user's own encoder families, see `core/plugins.py`.
-      option: where `pooling` comes from, such as `teacher.pooling`, for the log.
 
     Raises:
       InputError: something is missing, damaged or unknown.
@@ -281,7 +270,7 @@ def load_model(
                     architecture = dataclasses.replace(architecture, max_positions=modules.max_length)
             tokenizer = read_tokenizer(root, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
         # Only now: of a family that cannot be read, the pooling does not matter.
-        chosen = _chosen_pooling(folder, modules, pooling, option)
+        chosen = _chosen_pooling(folder, modules, pooling)
         if chosen is None:
             definition = cross_definition(architecture)
         else:
@@ -321,14 +310,14 @@ def load_model(
     return model.with_prompt(prompt) if prompt else model
 
 
-def _chosen_pooling(folder: Path, modules: Modules, pooling: str, option: str) -> Pooling | None:
-    """The pooling that `option` asks for, or else the checkpoint's own; None for a cross-encoder. Raises `InputError` without one."""
+def _chosen_pooling(folder: Path, modules: Modules, pooling: str) -> Pooling | None:
+    """`pooling` if given, or else the checkpoint's own; None for a cross-encoder. Raises `InputError` without one."""
     labels = modules.labels
     if pooling:
         chosen = Pooling.parse(pooling)
         own = f"head of {labels} label(s)" if labels else modules.pooling
         if own not in (None, chosen):
-            logger.warning("%s: %s=%s instead of the checkpoint's own %s", folder, option, pooling, own)
+            logger.warning("%s: pooling=%s instead of the checkpoint's own %s", folder, pooling, own)
         return chosen
     if labels > 1:
         raise InputError(
