@@ -13,7 +13,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -39,14 +39,6 @@ PROGRAM_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of"
 """Settings of `tokenizer_config.json` that belong to the program that saved it and must not be exported."""
 CLASS_SETTINGS = (*tokenizers.NORMALIZER_SETTINGS, "do_basic_tokenize", "never_split", "add_prefix_space")
 """Settings of `tokenizer_config.json` by which tokenizer classes override `tokenizer.json`; the generic class has none."""
-
-
-class Module(NamedTuple):
-    """A module of sentence-transformers."""
-
-    kind: str
-    config: dict[str, Any] = {}
-    tensors: dict[str, np.ndarray] = {}
 
 
 def check_exportable(definition: EncoderDefinition) -> None:
@@ -177,58 +169,49 @@ def _write_table(
 
 def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarray], folder: Path) -> None:
     """Writes `modules.json` and every module but the first, which is in the root, into its own folder."""
-    dense = [_dense_module(definition, index, params) for index in range(len(definition.dense))]
-    if definition.architecture.is_static:
-        chain = [Module(modules.STATIC), *dense]
-    elif definition.dense_on_tokens:
-        *first, pooling = _transformer_and_pooling(definition)
-        chain = [*first, *dense, pooling]
+    pooling, architecture = definition.pooling, definition.architecture
+    width, layers, is_static = architecture.hidden_size, architecture.layers, architecture.is_static
+    # Kind, settings and tensors of each module.
+    dense: list[tuple[str, dict[str, Any], dict[str, np.ndarray]]] = []
+    for index, layer in enumerate(definition.dense):
+        kind, config = "LayerNorm", {"dimension": layer.in_features}
+        if isinstance(layer, Dense):
+            activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
+            kind, config = "Dense", {name: getattr(layer, name) for name in ("in_features", "out_features", "bias")}
+            config["activation_function"] = activations[layer.activation]
+        if definition.dense_on_tokens and not is_static:
+            config["module_input_name"] = modules.TOKENS
+        dense.append((kind, config, tensors_from_params(params, modules.sentence_tensors(index, layer))))
+    chain = [(modules.STATIC if is_static else "Transformer", {}, {})]
+    if is_static:
+        chain += dense
+    elif not pooling.in_sentence_transformers or pooling.tokens == "pooler":
+        chain += [(modules.LAYER_POOLING, {"pooling": str(pooling)}, {}), *dense]
     else:
-        chain = [*_transformer_and_pooling(definition), *dense]
+        if pooling.averages_layers:
+            chosen = pooling.indices(layers)
+            config = {"word_embedding_dimension": width, "layer_start": chosen[0], "num_hidden_layers": layers}
+            weights = np.isin(np.arange(chosen[0], layers + 1), chosen).astype(np.float32)
+            chain.append(("WeightedLayerPooling", config, {"layer_weights": weights}))
+        flags = {
+            flag: modules.POOLING_MODES[mode] == pooling.tokens for flag, mode in modules.OLD_POOLING_FLAGS.items()
+        }
+        pooled_width = definition.embedding_width if definition.dense_on_tokens else width
+        config = {"word_embedding_dimension": pooled_width, **flags, "include_prompt": True}
+        pool = ("Pooling", config, {})
+        chain += [*dense, pool] if definition.dense_on_tokens else [pool, *dense]
     if definition.normalize:
-        chain.append(Module("Normalize"))
+        chain.append(("Normalize", {}, {}))
     entries = []
-    for index, module in enumerate(chain):
-        package = "jaxdistill" if module.kind == modules.LAYER_POOLING else "sentence_transformers.models"
-        path = f"{index}_{module.kind}" if index else ""
-        entries.append({"idx": index, "name": str(index), "path": path, "type": f"{package}.{module.kind}"})
+    for index, (kind, config, tensors) in enumerate(chain):
+        package = "jaxdistill" if kind == modules.LAYER_POOLING else "sentence_transformers.models"
+        path = f"{index}_{kind}" if index else ""
+        entries.append({"idx": index, "name": str(index), "path": path, "type": f"{package}.{kind}"})
         if index:
-            write_json(folder / path / "config.json", module.config)
-        if module.tensors:
-            write_safetensors(module.tensors, folder / path / "model.safetensors")
+            write_json(folder / path / "config.json", config)
+        if tensors:
+            write_safetensors(tensors, folder / path / "model.safetensors")
     write_json(folder / "modules.json", entries)
-
-
-def _transformer_and_pooling(definition: EncoderDefinition) -> list[Module]:
-    """The transformer, whose files are in the root, and the modules that pool its output."""
-    pooling, width, layers = definition.pooling, definition.architecture.hidden_size, definition.architecture.layers
-    chain = [Module("Transformer")]
-    if not pooling.in_sentence_transformers or pooling.tokens == "pooler":
-        return [*chain, Module(modules.LAYER_POOLING, {"pooling": str(pooling)})]
-    if pooling.averages_layers:
-        chosen = pooling.indices(layers)
-        config = {"word_embedding_dimension": width, "layer_start": chosen[0], "num_hidden_layers": layers}
-        weights = np.isin(np.arange(chosen[0], layers + 1), chosen).astype(np.float32)
-        chain.append(Module("WeightedLayerPooling", config, {"layer_weights": weights}))
-    flags = {flag: modules.POOLING_MODES[mode] == pooling.tokens for flag, mode in modules.OLD_POOLING_FLAGS.items()}
-    pooled_width = definition.embedding_width if definition.dense_on_tokens else width
-    config = {"word_embedding_dimension": pooled_width, **flags, "include_prompt": True}
-    return [*chain, Module("Pooling", config)]
-
-
-def _dense_module(definition: EncoderDefinition, index: int, params: Mapping[str, np.ndarray]) -> Module:
-    """A dense layer or a norm."""
-    layer = definition.dense[index]
-    if isinstance(layer, Dense):
-        activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
-        config = {name: getattr(layer, name) for name in ("in_features", "out_features", "bias")}
-        config["activation_function"] = activations[layer.activation]
-    else:
-        config = {"dimension": layer.in_features}
-    if definition.dense_on_tokens and not definition.architecture.is_static:
-        config["module_input_name"] = modules.TOKENS
-    tensors = tensors_from_params(params, modules.sentence_tensors(index, layer))
-    return Module("Dense" if isinstance(layer, Dense) else "LayerNorm", config, tensors)
 
 
 def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:

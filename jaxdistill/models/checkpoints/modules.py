@@ -4,7 +4,6 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -105,7 +104,6 @@ def read_modules(folder: Path) -> Modules:
     refuse_others(general, GENERAL_SETTINGS, file=file)
     is_static, is_cross = kinds[0] == STATIC, general.get("model_type") == "CrossEncoder"
     pooling = static.POOLING if is_static else _pooling(dict(entries))
-    is_mean = pooling is not None and pooling.tokens in MEANS
     dense = []
     for index, (kind, path) in enumerate(entries):
         file = path / "config.json"
@@ -118,9 +116,16 @@ def read_modules(folder: Path) -> Modules:
         if kind == "LayerNorm":
             dense.append((SentenceNorm(width=config["dimension"]), path))
         elif kind == "Dense":
-            layer = _dense(config, file)
+            refuse_others(config, {"use_residual": (False,), "activation_function": [*DENSE_ACTIVATIONS]}, file=file)
+            layer = Dense(
+                in_features=config["in_features"],
+                out_features=config["out_features"],
+                bias=config.get("bias", True),
+                activation=DENSE_ACTIVATIONS[config.get("activation_function", "torch.nn.modules.activation.Tanh")],
+            )
             dense.append((layer, path))
-            commutes = is_mean and layer.activation == "identity" and config.get("module_input_name") == TOKENS
+            is_linear_on_tokens = layer.activation == "identity" and config.get("module_input_name") == TOKENS
+            commutes = is_linear_on_tokens and pooling is not None and pooling.tokens in MEANS
         if reads_tokens and not commutes:
             kinds[index] = f"{kind} on tokens"  # in no supported order
     if not ORDER.fullmatch(" ".join(kinds)) or (is_cross and len(kinds) > 1):
@@ -129,7 +134,19 @@ def read_modules(folder: Path) -> Modules:
             f"linear Dense before {', '.join(MEANS)}, Pooling, Dense and LayerNorm, and Normalize at the end can be read; or the single "
             "Transformer of a cross-encoder."
         )
-    options = _text_options(root, scores=is_cross)
+    file = min(root.glob("sentence_*_config.json"), default=None)
+    options = read_settings(file) if file else {}
+    task, output, name = "feature-extraction", "last_hidden_state", TOKENS
+    if is_cross:
+        task, output, name = "sequence-classification", "logits", "scores"
+    readable = {
+        "transformer_task": (task,),
+        "modality_config": ({"text": {"method": "forward", "method_output_name": output}},),
+        "module_output_name": (name,),
+        "tokenizer_name_or_path": (),
+    }
+    changing = {name: _changing(options.get(name)) or None for name in TEXT_SETTINGS}
+    refuse_others(options | changing, readable | dict.fromkeys(TEXT_SETTINGS, ()), file=file or "")
     return Modules(
         transformer=root,
         is_static=is_static,
@@ -162,47 +179,12 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
     return entries
 
 
-def _dense(config: Mapping[str, Any], file: Path) -> Dense:
-    """The dense layer that the `config.json` of a module describes."""
-    refuse_others(config, {"use_residual": (False,), "activation_function": [*DENSE_ACTIVATIONS]}, file=file)
-    return Dense(
-        in_features=config["in_features"],
-        out_features=config["out_features"],
-        bias=config.get("bias", True),
-        activation=DENSE_ACTIVATIONS[config.get("activation_function", "torch.nn.modules.activation.Tanh")],
-    )
-
-
-def _text_options(folder: Path, *, scores: bool) -> dict[str, Any]:
-    """Settings of the Transformer module in `folder`; `scores`: the module is a cross-encoder's.
-
-    Raises `InputError` for settings that read texts as chat messages, pool inside, or change the vectors in other ways.
-    """
-    paths = sorted(folder.glob("sentence_*_config.json"))
-    if not paths:
-        return {}
-    path = paths[0]
-    task, output, name = "feature-extraction", "last_hidden_state", TOKENS
-    if scores:
-        task, output, name = "sequence-classification", "logits", "scores"
-    readable = {
-        "transformer_task": (task,),
-        "modality_config": ({"text": {"method": "forward", "method_output_name": output}},),
-        "module_output_name": (name,),
-        "tokenizer_name_or_path": (),
-    }
-    options = read_settings(path)
-    changing = {name: _changing(options.get(name)) or None for name in TEXT_SETTINGS}
-    refuse_others(options | changing, readable | dict.fromkeys(TEXT_SETTINGS, ()), file=path)
-    return options
-
-
 def _changing(settings: object) -> object:
-    """The entries of a `TEXT_SETTINGS` value that change vectors; empty if none does."""
+    """The entries of a `TEXT_SETTINGS` value that change vectors; None if none does."""
     if not isinstance(settings, dict):
         return settings
     changing = {key: _changing(value) for key, value in settings.items() if key not in HARMLESS_SETTINGS}
-    return {key: value for key, value in changing.items() if value not in (None, {})}
+    return {key: value for key, value in changing.items() if value is not None} or None
 
 
 def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
@@ -216,32 +198,22 @@ def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
     refuse_others(config, {"include_prompt": (True,)}, file=path)
     modes = config.get("pooling_mode") or [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag)]
     mode = modes if isinstance(modes, str) else "+".join(modes or ["mean"])
+    layers, averager = "last", folders.get("WeightedLayerPooling")
     # sentence-transformers skips the mean over layers unless the transformer outputs all layers.
-    outputs_all = read_settings(folders["Transformer"] / "config.json").get("output_hidden_states") is True
-    layers = "last"
-    if outputs_all and "WeightedLayerPooling" in folders:
-        layers = _averaged_layers(folders["WeightedLayerPooling"])
+    if averager and read_settings(folders["Transformer"] / "config.json").get("output_hidden_states") is True:
+        config, weights = read_settings(averager / "config.json"), read_checkpoint(averager)["layer_weights"]
+        count, start = config.get("num_hidden_layers", 12), config.get("layer_start", 4)
+        averaged = tuple(start + np.flatnonzero(weights))
+        layers = f"{weights.tolist()} from layer {start} on"  # which `Pooling` refuses
+        if averaged and np.ptp(weights[weights != 0.0]) <= 1e-6 and len(weights) == count + 1 - start:
+            # An encoder of fewer than 3 layers has no last four states; its `last4` would be `all`.
+            choices = [choice for choice in LAYER_CHOICES if choice != "last4" or count >= 3]
+            matching = [
+                choice for choice in choices if Pooling(tokens="mean", layers=choice).indices(count) == averaged
+            ]
+            layers = next(iter(matching), layers)
     with errors_of(str(path)):
         return Pooling(tokens=POOLING_MODES.get(mode, mode), layers=layers)
-
-
-def _averaged_layers(folder: Path) -> str:
-    """The choice of layers, one of `LAYER_CHOICES`, that a WeightedLayerPooling averages.
-
-    If it weights layers in another way, a description that `Pooling` refuses.
-    """
-    config = read_settings(folder / "config.json")
-    layers, start = config.get("num_hidden_layers", 12), config.get("layer_start", 4)
-    weights = read_checkpoint(folder)["layer_weights"]
-    averaged = tuple(start + np.flatnonzero(weights))
-    has_equal_weights = bool(averaged) and np.ptp(weights[weights != 0.0]) <= 1e-6
-    if has_equal_weights and len(weights) == layers + 1 - start:
-        # An encoder of fewer than 3 layers has no last four states; its `last4` would be `all`.
-        choices = [choice for choice in LAYER_CHOICES if choice != "last4" or layers >= 3]
-        for choice in choices:
-            if Pooling(tokens="mean", layers=choice).indices(layers) == averaged:
-                return choice
-    return f"{weights.tolist()} from layer {start} on"
 
 
 def sentence_tensors(index: int, layer: Dense | SentenceNorm) -> dict[str, str]:

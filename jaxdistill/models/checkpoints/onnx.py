@@ -5,12 +5,11 @@ A graph maps `input_ids`, `attention_mask` and, if the model has them, `token_ty
 exported folder as transformers and sentence-transformers load it.
 """
 
-import contextlib
 import importlib
 import importlib.util
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +46,16 @@ def write(model: SentenceModel, folder: Path) -> list[Path]:
     """Writes both files into the export in `folder`; returns their paths."""
     files = [folder / FOLDER / name for name in (FLOAT, INT8)]
     files[0].parent.mkdir(exist_ok=True)
-    trace(model, folder, files[0])
-    with _quiet():
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # the packages warn a lot; the result is compared afterwards
+    try:
+        trace(model, folder, files[0])
         rounding = importlib.import_module("onnxruntime.quantization")
         # 7-bit weights: processors without VNNI add pairs of products in 16 bits, which would overflow with 8 bits.
         # Asymmetric weights lose less: mean cosine 0.9905 instead of 0.9899 on 1,000 texts of six languages.
         rounding.quantize_dynamic(*files, weight_type=rounding.QuantType.QUInt8, per_channel=True, reduce_range=True)
+    finally:
+        logging.disable(before)
     return files
 
 
@@ -82,20 +85,22 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
     """Writes the graph in float32."""
     import onnx
     import torch
+    from transformers.utils import logging as bars
 
     sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     names = ["input_ids", "attention_mask"]
     if model.definition.architecture.token_types > 1:
         names.append("token_type_ids")
-    outputs = ["logits"] if model.definition.reads_pairs else ["last_hidden_state", "sentence_embedding"]
-    with torch.no_grad(), _quiet():
+    bars.disable_progress_bar()
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         program = torch.onnx.export(
             (_table(model) if model.definition.architecture.is_static else _transformer(model, folder)).eval(),
             # A shared tensor would become a single input.
             kwargs={name: torch.ones((2, 7), dtype=torch.int64) for name in names},
             dynamic_shapes={name: sizes for name in names},
             input_names=names,
-            output_names=outputs,
+            output_names=["logits"] if model.definition.reads_pairs else ["last_hidden_state", "sentence_embedding"],
             opset_version=OPSET,
             dynamo=True,
             verbose=False,
@@ -143,11 +148,11 @@ def _table(model: SentenceModel) -> Any:
     import torch
 
     dropped, normalize = model.definition.architecture.dropped_id, model.definition.normalize
+    _, params = folded(model.definition, model.params)
 
     class Table(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            _, params = folded(model.definition, model.params)
             self.table = torch.nn.Embedding.from_pretrained(torch.tensor(params[TABLE]))
 
         def forward(self, input_ids, attention_mask):
@@ -157,19 +162,3 @@ def _table(model: SentenceModel) -> Any:
             return rows, torch.nn.functional.normalize(mean, dim=1) if normalize else mean
 
     return Table()
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silences progress bars and warnings of the packages that write graphs; the result is compared afterwards."""
-    from transformers.utils import logging as bars
-
-    bars.disable_progress_bar()
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)

@@ -18,17 +18,14 @@ from jaxdistill.core import InputError
 from jaxdistill.core.files import inside, while_reading
 from jaxdistill.encoders.hugging_face import Part, read_settings, refuse_adapter
 
-FILES = ("model.safetensors", "pytorch_model.bin")
-WEIGHT_FILES = tuple(name + end for name in FILES for end in ("", ".index.json"))
+WEIGHT_FILES = tuple(name + end for name in ("model.safetensors", "pytorch_model.bin") for end in ("", ".index.json"))
 """File names of weights, in the order in which they are tried."""
-
 IRREGULAR_DTYPES = {
     "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2, "BOOL": np.bool_,
 }  # fmt: skip
 """NumPy's dtypes for names in safetensors files that are not a kind and a number of bits, as F32 is."""
 OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
 """Prefixes that training programs add to names, before the family's own prefix."""
-
 UNREAD = re.compile(
     r"(^|\.)(position_ids|inv_freq|pooler\.(dense\.)?(weight|bias))$"
     r"|^(\w+\.)?(cls|lm_head|classifier|pre_classifier|mlp|qa_outputs|seq_relationship|vocab_\w+|fit_denses?"
@@ -48,10 +45,9 @@ def first_file(folder: Path, names: Sequence[str], content: str) -> Path:
 def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
     """All tensors of the checkpoint in `folder`, by their names in the file; raises `InputError` if it has a LoRA adapter."""
     refuse_adapter(folder)
-    first = first_file(folder, WEIGHT_FILES, "weights")
-    files = [first]
-    if first.suffix == ".json":  # an index, which maps each tensor to the file that has it
-        names = sorted(set(read_settings(first)["weight_map"].values()))
+    files = [first_file(folder, WEIGHT_FILES, "weights")]
+    if files[0].suffix == ".json":  # an index, which maps each tensor to the file that has it
+        names = sorted(set(read_settings(files[0])["weight_map"].values()))
         files = [inside(folder, folder / name) for name in names]
     tensors: dict[str, np.ndarray] = {}
     for file in files:
@@ -95,9 +91,7 @@ def read_torch_file(path: Path) -> dict[str, np.ndarray]:
             "or ask its author for safetensors."
         ) from None
     # NumPy has no bfloat16; float32 holds all of its values.
-    return {
-        name: (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy() for name, tensor in tensors.items()
-    }
+    return {name: (each.float() if each.dtype == torch.bfloat16 else each).numpy() for name, each in tensors.items()}
 
 
 def params_from_tensors(
@@ -166,10 +160,7 @@ def tensors_from_params(params: Mapping[str, np.ndarray], names: Mapping[str, st
     for path, name in names.items():
         part = name if isinstance(name, Part) else Part(name, 0, 1)
         parts.setdefault(part.name, {})[part.index] = in_torch_layout(path, np.asarray(params[path], np.float32))
-    return {
-        name: np.concatenate([rows[index] for index in sorted(rows)]) if len(rows) > 1 else rows[0]
-        for name, rows in parts.items()
-    }
+    return {name: np.concatenate([rows[index] for index in sorted(rows)]) for name, rows in parts.items()}
 
 
 def in_torch_layout(path: str, array: np.ndarray) -> np.ndarray:
