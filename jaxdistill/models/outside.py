@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import InputError
-from jaxdistill.core.files import file_names, foreign_errors, is_remote
+from jaxdistill.core.files import file_names, foreign_errors
 from jaxdistill.core.runtime import Advance
 from jaxdistill.data.text import digest_of_file
-from jaxdistill.models.checkpoints.model import locate, prompt_text
+from jaxdistill.models.checkpoints.model import is_on_hub, locate, prompt_text
 
 PREFIX = "sentence_transformers:"
 """Begins the name of a cross-encoder that sentence-transformers loads and runs."""
@@ -43,8 +43,7 @@ def content_digest(model: str) -> str:
 
 def _local(model: str) -> Path | None:
     """The folder of the model; None for a hub name, because sentence-transformers downloads what it needs."""
-    is_file = is_remote(model) or model.startswith((".", "/", "~", "package:")) or Path(model).is_dir()
-    return locate(model) if is_file else None
+    return None if is_on_hub(model) else locate(model)
 
 
 class Reranker:

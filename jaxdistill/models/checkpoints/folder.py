@@ -150,11 +150,9 @@ def _write_table(
         write_safetensors({"embedding.weight": table}, folder / "model.safetensors")
         return
     tensors = {"embeddings": table}
-    # Counted by the first dimension before: sorting whole rows takes seconds for a large vocabulary, and few tables share rows.
-    if 2 * len(np.unique(table[:, 0])) <= len(table):
-        rows, row_of_token = np.unique(table, axis=0, return_inverse=True)
-        if 2 * len(rows) <= len(table):
-            tensors = {"embeddings": rows, "mapping": row_of_token.reshape(-1).astype(np.int32)}
+    rows, row_of_token = np.unique(table, axis=0, return_inverse=True)
+    if 2 * len(rows) <= len(table):
+        tensors = {"embeddings": rows, "mapping": row_of_token.reshape(-1).astype(np.int32)}
     write_safetensors(tensors, folder / "model.safetensors")
     config = {
         "model_type": static.MODEL2VEC,
@@ -193,9 +191,7 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
             config = {"word_embedding_dimension": width, "layer_start": chosen[0], "num_hidden_layers": layers}
             weights = np.isin(np.arange(chosen[0], layers + 1), chosen).astype(np.float32)
             chain.append(("WeightedLayerPooling", config, {"layer_weights": weights}))
-        flags = {
-            flag: modules.POOLING_MODES[mode] == pooling.tokens for flag, mode in modules.OLD_POOLING_FLAGS.items()
-        }
+        flags = {flag: ours == pooling.tokens for flag, (_, ours) in modules.POOLINGS.items()}
         pooled_width = definition.embedding_width if definition.dense_on_tokens else width
         config = {"word_embedding_dimension": pooled_width, **flags, "include_prompt": True}
         pool = ("Pooling", config, {})

@@ -14,9 +14,15 @@ from jaxdistill.encoders.hugging_face import read_settings, refuse_others
 from jaxdistill.models.checkpoints import static
 from jaxdistill.models.checkpoints.weights import read_checkpoint
 
-POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last", "weightedmean": "weightedmean"}
-POOLING_MODES |= {"mean_sqrt_len_tokens": "mean_sqrt_len"}
-"""Supported values of `pooling_mode`, mapped to ours."""
+POOLINGS = {
+    "pooling_mode_cls_token": ("cls", "cls"),
+    "pooling_mode_max_tokens": ("max", "max"),
+    "pooling_mode_mean_tokens": ("mean", "mean"),
+    "pooling_mode_mean_sqrt_len_tokens": ("mean_sqrt_len_tokens", "mean_sqrt_len"),
+    "pooling_mode_weightedmean_tokens": ("weightedmean", "weightedmean"),
+    "pooling_mode_lasttoken": ("lasttoken", "last"),
+}
+"""Maps sentence-transformers' old flags of poolings to its newer values of `pooling_mode`, and to our names."""
 CLASSIFIER = "ForSequenceClassification"
 """Ending of a classifier's name in `architectures` of its `config.json`."""
 STATIC = "StaticEmbedding"
@@ -29,14 +35,6 @@ TO_SENTENCES = rf"{STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling
 ORDER = re.compile(rf"(Transformer|({TO_SENTENCES})( Dense| LayerNorm)*)( Normalize)?")
 """Supported orders of modules: a transformer alone, or modules that give one vector per sentence, and layers on these vectors. A
 linear layer on tokens commutes with a pooling that is a mean, and may come before it."""
-OLD_POOLING_FLAGS = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
 TEXT_SETTINGS = (
     "tokenizer_args", "tokenizer_kwargs", "processor_kwargs", "config_args", "config_kwargs", "processing_kwargs",
     "model_args", "model_kwargs", "query_length", "document_length", "query_expansion",
@@ -48,10 +46,6 @@ HARMLESS_SETTINGS = (
     "add_pooling_layer", "device_map", "low_cpu_mem_usage", "use_safetensors",
 )  # fmt: skip
 """Entries of `TEXT_SETTINGS` that change no vector."""
-GENERAL_SETTINGS = {
-    "model_type": ("SentenceTransformer", "CrossEncoder"), "similarity_fn_name": ("cosine", "dot"), "truncate_dim": (),
-}  # fmt: skip
-"""Implemented values of `config_sentence_transformers.json`; `teacher.dims` truncates a teacher's vectors."""
 DENSE_ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
     "torch.nn.modules.linear.Identity": "identity",
@@ -73,7 +67,7 @@ class Modules:
     pooling: Pooling | None
     """None if no module pools."""
     dense: Sequence[tuple[Dense | SentenceNorm, Path]]
-    """Layers on the pooled sentence, each with its folder."""
+    """Layers, each with its folder."""
     normalize: bool
     max_length: int
     """Maximum tokens per sentence; 0: not stated."""
@@ -101,7 +95,8 @@ def read_modules(folder: Path) -> Modules:
     kinds, root = [kind for kind, _ in entries], entries[0][1]
     file = folder / "config_sentence_transformers.json"
     general = read_settings(file) if file.exists() else {}
-    refuse_others(general, GENERAL_SETTINGS, file=file)
+    readable = {"model_type": ("SentenceTransformer", "CrossEncoder"), "similarity_fn_name": ("cosine", "dot")}
+    refuse_others(general, readable | {"truncate_dim": ()}, file=file)  # `teacher.dims` truncates a teacher's vectors
     is_static, is_cross = kinds[0] == STATIC, general.get("model_type") == "CrossEncoder"
     pooling = static.POOLING if is_static else _pooling(dict(entries))
     dense = []
@@ -196,7 +191,7 @@ def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
     path = folders["Pooling"] / "config.json"
     config = read_settings(path)
     refuse_others(config, {"include_prompt": (True,)}, file=path)
-    modes = config.get("pooling_mode") or [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag)]
+    modes = config.get("pooling_mode") or [mode for flag, (mode, _) in POOLINGS.items() if config.get(flag)]
     mode = modes if isinstance(modes, str) else "+".join(modes or ["mean"])
     layers, averager = "last", folders.get("WeightedLayerPooling")
     # sentence-transformers skips the mean over layers unless the transformer outputs all layers.
@@ -213,7 +208,7 @@ def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
             ]
             layers = next(iter(matching), layers)
     with errors_of(str(path)):
-        return Pooling(tokens=POOLING_MODES.get(mode, mode), layers=layers)
+        return Pooling(tokens=dict(POOLINGS.values()).get(mode, mode), layers=layers)
 
 
 def sentence_tensors(index: int, layer: Dense | SentenceNorm) -> dict[str, str]:

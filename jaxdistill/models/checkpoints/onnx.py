@@ -26,9 +26,6 @@ FOLDER, FLOAT, INT8 = "onnx", "model.onnx", "model_quantized.onnx"
 """Names as transformers.js and sentence-transformers expect them: float32, and 8-bit weights."""
 OPSET = 18
 
-Encode = Callable[[Sequence[Any]], Float[np.ndarray, "n e"]]
-"""Maps sentences, or pairs for a cross-encoder, to vectors or logits."""
-
 
 def check(model: SentenceModel | None = None) -> None:
     """Raises `InputError` if a package is missing, or if ONNX cannot hold `model`."""
@@ -59,8 +56,8 @@ def write(model: SentenceModel, folder: Path) -> list[Path]:
     return files
 
 
-def encoder(model: SentenceModel, file: Path) -> Encode:
-    """A function that runs a file in ONNX Runtime, one text (or pair) at a time, and gives its last output."""
+def encoder(model: SentenceModel, file: Path) -> Callable[[Sequence[Any]], Float[np.ndarray, "n e"]]:
+    """A function of texts, or pairs, that runs a file in ONNX Runtime, one at a time, and gives vectors or logits."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -17,7 +17,7 @@ from typing import Any
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from jaxdistill.core import InputError, unknown_id
+from jaxdistill.core import InputError
 from jaxdistill.core.files import while_reading
 from jaxdistill.encoders.hugging_face import read_settings, refuse_others
 from jaxdistill.models.checkpoints.weights import first_file
@@ -43,8 +43,6 @@ NORMALIZER_SETTINGS = {
 }
 """Settings of `WORDPIECE_CLASSES`: the normalizer's attribute and the default."""
 WORDPIECE_TOKENS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
-SAMPLED_ENTRIES = 200
-"""Number of entries of a vocabulary with which a tokenizer is tested."""
 OFFSETS = sorted(range(-32, 33), key=abs)
 """Distances from a score's nearest decimal, in units of the last digit, at which `_decimal` searches."""
 
@@ -82,7 +80,6 @@ def read_tokenizer(
             tokenizer.post_processor = processors.Sequence(steps)
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        _check_reads_own_words(tokenizer, folder)
     token, largest_id = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1))
     if vocab_size is not None and largest_id >= vocab_size:
         raise InputError(
@@ -179,22 +176,6 @@ def named_tokens(folder: Path) -> set[str]:
 def _content(token: Any) -> Any:
     """The text of a special token, which a file may describe in more detail."""
     return token.get("content") if isinstance(token, dict) else token
-
-
-def _check_reads_own_words(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
-    """Raises `InputError` if the tokenizer does not know half of its vocabulary's words: its files belong to another class."""
-    size = tokenizer.get_vocab_size(with_added_tokens=True)
-    entries = [tokenizer.id_to_token(id) or "" for id in range(0, size, max(1, size // SAMPLED_ENTRIES))]
-    words = [entry.removeprefix("##").strip("\u2581\u0120") for entry in entries]  # without marks of spaces
-    words = [word for word in words if word.isalnum()]
-    # A word that the tokenizer does not know becomes the unknown token, or that and the mark of a space.
-    ids_of_unknown = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}
-    encodings = tokenizer.encode_batch(words, add_special_tokens=False)
-    read_words = sum(not ids_of_unknown.issuperset(encoding.ids) for encoding in encodings)
-    if 2 * read_words <= len(words):
-        raise InputError(
-            f"{folder}: the tokenizer knows {read_words} of {len(words)} words of its own vocabulary; correct tokenizer_class in {CONFIG}."
-        )
 
 
 def _from_transformers(folder: Path) -> tokenizers.Tokenizer:

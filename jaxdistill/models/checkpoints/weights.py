@@ -20,9 +20,7 @@ from jaxdistill.encoders.hugging_face import Part, read_settings, refuse_adapter
 
 WEIGHT_FILES = tuple(name + end for name in ("model.safetensors", "pytorch_model.bin") for end in ("", ".index.json"))
 """File names of weights, in the order in which they are tried."""
-IRREGULAR_DTYPES = {
-    "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2, "BOOL": np.bool_,
-}  # fmt: skip
+IRREGULAR_DTYPES = {"BF16": ml_dtypes.bfloat16, "BOOL": np.bool_}
 """NumPy's dtypes for names in safetensors files that are not a kind and a number of bits, as F32 is."""
 OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
 """Prefixes that training programs add to names, before the family's own prefix."""
