@@ -74,8 +74,6 @@ def restored_student(run: Workdir, steps: Sequence[int]) -> SentenceModel:
 
     Needs neither teacher nor text. Raises `InputError`, with the kept steps, if a checkpoint is missing.
     """
-    if not run.folder.is_dir():
-        raise InputError(f"workdir={run.folder} does not exist.")
     config = read_config(run.folder)
     student = read_student(config, run.folder) if config else None
     if config is None or student is None or not run.checkpoints.is_dir():

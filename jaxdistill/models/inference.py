@@ -4,7 +4,7 @@ Sentences are grouped by length and padded to one of a few shapes, so that littl
 compiled. Up to rounding, results do not depend on the order of the sentences.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial, partialmethod
 from itertools import chain, pairwise
 from pathlib import Path
@@ -76,7 +76,6 @@ class Embedder:
         self.batch_size = batch_size
         # A static table has no matrix products that a shorter dtype would speed up.
         self.compute_dtype = jnp.dtype(jnp.float32 if model.definition.architecture.is_static else compute_dtype)
-        self._embed = make_embed(model.definition, self.mesh, self.compute_dtype)
 
     @cached_property
     def params(self) -> Params:
@@ -154,16 +153,23 @@ class Embedder:
             vectors = vectors[:, :truncate_dim]
             return unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
 
-        with counted(len(texts), "sentences", shown=show_progress_bar) as advance:
-            if output == "tokens":
-                tokens = self._token_vectors(prompted, advance, params, batch_size)
-                result = [
-                    TokenVectors(truncated(vectors), np.maximum(offsets - len(prefix_of_role[name]), 0))
-                    for name, (vectors, offsets) in zip(roles, tokens, strict=True)
-                ]
-            else:
-                ids = [np.asarray(encoding.ids, np.int32) for encoding in self.model.encodings(prompted)]
-                result = truncated(self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size))
+        tokens, dense = output == "tokens", self.model.definition.dense
+        if tokens and not all(isinstance(layer, Dense) and layer.activation == "identity" for layer in dense):
+            raise InputError(f"{self.model.source}: its head is not linear, so it has no vectors of tokens.")
+        ids, offsets = [], []
+        for encoding in self.model.encodings(prompted, offsets=tokens):
+            ids.append(np.asarray(encoding.ids, np.int32))
+            if tokens:
+                offsets.append(np.array(encoding.offsets, np.int64))
+        with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
+            vectors = self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size, tokens=tokens)
+        if tokens:
+            result = [
+                TokenVectors(truncated(rows), np.maximum(ends - len(prefix_of_role[name]), 0))
+                for rows, ends, name in zip(vectors, offsets, roles, strict=True)
+            ]
+        else:
+            result = truncated(vectors)
         return result[0] if isinstance(sentences, str) else result
 
     encode_query = partialmethod(encode, role="query")
@@ -238,47 +244,28 @@ class Embedder:
         advance: Advance = lambda rows: None,
         params: Params | None = None,
         batch_size: int | None = None,
-    ) -> Float[np.ndarray, "n e"]:
+        tokens: bool = False,
+    ) -> Any:
         """Like `encode`, for tokenised sentences with special tokens; `advance` is called with each batch's row count.
 
-        For pairs, `firsts` holds the token count of each first sentence, and the result is logits `[n, 1]`.
+        For pairs, `firsts` holds the token count of each first sentence, and the result is logits `[n, 1]`. With `tokens`, it is a
+        list of the vectors of each sentence's tokens.
         """
-        vectors = np.zeros((len(ids), self.width), np.float32)
-        for rows, result in self._batch_results(self._embed, ids, firsts, params, batch_size):
-            vectors[rows] = result[:, 0]  # each group holds one sentence
-            advance(len(rows))
-        return vectors
-
-    def _batch_results(
-        self, function, ids, firsts, params: Params | None, batch_size: int | None
-    ) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yields, for each batch, the indices of its sentences and the result of the jitted function for them."""
         params = self.params if params is None else params
+        function = make_embed(self.model.definition, self.mesh, self.compute_dtype, tokens=tokens)
         batches = self._batches(ids, firsts, self.batch_size if batch_size is None else batch_size)
-        running = ((rows, function(params, tokens)) for rows, tokens in batches)
+        running = ((rows, function(params, batch)) for rows, batch in batches)
+        results: Any = [None] * len(ids) if tokens else np.zeros((len(ids), self.width), np.float32)
         # `pairwise` dispatches the next batch before this one is fetched; the extra item makes a pair of the last batch.
         for (rows, result), _ in pairwise(chain(running, [((), None)])):
-            yield rows, np.asarray(result)[: len(rows)]
-
-    def _token_vectors(self, texts: Sequence[str], advance: Advance, params: Params | None, batch_size: int | None):
-        """The vectors of each text's tokens, `[t, e]`, and their offsets in it, `[t, 2]`."""
-        definition = self.model.definition
-        if not all(isinstance(layer, Dense) and layer.activation == "identity" for layer in definition.dense):
-            raise InputError(
-                f"{self.model.source}: its head is not linear, so it has no vectors of tokens; give output='sentences'."
-            )
-        ids, offsets = [], []
-        for encoding in self.model.encodings(texts, offsets=True):
-            ids.append(np.asarray(encoding.ids, np.int32))
-            offsets.append(np.array(encoding.offsets, np.int64))
-        tokens: list[Any] = [None] * len(ids)
-        embed_batch = make_embed(definition, self.mesh, self.compute_dtype, tokens=True)
-        for rows, result in self._batch_results(embed_batch, ids, None, params, batch_size):
-            for row, vectors in zip(rows, result, strict=True):
-                # Copied: a slice would hold the whole batch with its padding.
-                tokens[row] = vectors[0, : len(ids[row])].copy(), offsets[row]
+            vectors = np.asarray(result)[: len(rows), 0]  # each group holds one sentence
+            if tokens:
+                for row, each in zip(rows, vectors, strict=True):
+                    results[row] = each[: len(ids[row])].copy()  # a slice would hold the whole batch with its padding
+            else:
+                results[rows] = vectors
             advance(len(rows))
-        return tokens
+        return results
 
     def _batches(self, ids: Sequence[np.ndarray], firsts: Integer[np.ndarray, " n"] | None, size: int):
         """Yields, for each batch, the indices of its sentences and their padded tokens.

@@ -23,7 +23,7 @@ from jaxdistill.core.runtime import versions
 from jaxdistill.data.text import read
 from jaxdistill.evals.model_card import Facts, model_card, origin_of, read_facts, write_facts
 from jaxdistill.models.checkpoints import onnx
-from jaxdistill.models.checkpoints.folder import check_exportable, save, write_json
+from jaxdistill.models.checkpoints.folder import save, write_json
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.vectors import unit_rows
@@ -62,7 +62,6 @@ def export(model: SentenceModel, folder: str | Path, *, facts: Facts | None = No
       InputError: the format cannot express the model, `folder` holds something else, the disk is full, or the reloaded
         model differs; `folder` then stays unchanged.
     """
-    check_exportable(model.definition)
     if to:
         onnx.check(model)
     folder, origin = local(folder, "--out").resolve(), model.tokenizer_folder

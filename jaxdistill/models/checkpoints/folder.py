@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition
@@ -53,25 +52,24 @@ def check_exportable(definition: EncoderDefinition) -> None:
         )
 
 
-def exported(
-    definition: EncoderDefinition, params: dict[str, np.ndarray]
-) -> tuple[EncoderDefinition, dict[str, np.ndarray]]:
-    """An equivalent encoder that sentence-transformers can express.
+def exported(model: SentenceModel) -> SentenceModel:
+    """An equivalent model that sentence-transformers can express.
 
     A static encoder's dense layers are folded into its table. BERT's pooler becomes a dense layer with tanh on the first token.
     """
+    definition, params = model.definition, model.params
     if definition.architecture.is_static:
-        return static.folded(definition, params)
-    if definition.pooling.tokens != "pooler" or definition.reads_pairs:
-        return definition, params
-    width = definition.architecture.hidden_size
-    moved = {f"dense/0/{leaf}": params[f"transformer/pooler/{leaf}"] for leaf in ("kernel", "bias")}
-    for index, layer in enumerate(definition.dense):
-        before, after = (modules.sentence_tensors(number, layer) for number in (index, index + 1))
-        moved |= {new: params[old] for old, new in zip(before, after, strict=True)}
-    dense = (Dense(in_features=width, out_features=width), *definition.dense)
-    pooling = dataclasses.replace(definition.pooling, tokens="cls")
-    return dataclasses.replace(definition, pooling=pooling, dense=dense), params | moved
+        definition, params = static.folded(definition, params)
+    elif definition.pooling.tokens == "pooler" and not definition.reads_pairs:
+        width = definition.architecture.hidden_size
+        moved = {f"dense/0/{leaf}": params[f"transformer/pooler/{leaf}"] for leaf in ("kernel", "bias")}
+        for index, layer in enumerate(definition.dense):
+            before, after = (modules.sentence_tensors(number, layer) for number in (index, index + 1))
+            moved |= {new: params[old] for old, new in zip(before, after, strict=True)}
+        dense = (Dense(in_features=width, out_features=width), *definition.dense)
+        pooling = dataclasses.replace(definition.pooling, tokens="cls")
+        definition, params = dataclasses.replace(definition, pooling=pooling, dense=dense), params | moved
+    return dataclasses.replace(model, definition=definition, params=params)
 
 
 def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form: bool = False) -> None:
@@ -79,25 +77,24 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form
 
     `keeps_form`: write the model's own parameters instead of the equivalent ones of `exported`.
     """
-    folder, definition, params = Path(folder), model.definition, model.params
-    check_exportable(definition)
+    check_exportable(model.definition)
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if not keeps_form:
-        definition, params = exported(definition, params)
+        model = exported(model)
     truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
-    if definition.architecture.is_static:
-        _write_table(model, definition, params[static.TABLE], folder)
+    if model.definition.architecture.is_static:
+        _write_table(model, folder)
         # Packages that read a table take its maximum length only from tokenizer.json.
         truncation = None if model.max_length >= static.MAX_LENGTH else truncation
     else:
-        _write_transformer(model, definition, params, folder)
+        _write_transformer(model, folder)
         _write_tokenizer_files(model, folder)
-    if not definition.reads_pairs:
-        _write_modules(definition, params, folder)
+    if not model.definition.reads_pairs:
+        _write_modules(model.definition, model.params, folder)
         settings = {"prompts": model.prompts, "default_prompt_name": model.default_prompt}
-        write_json(
-            folder / "config_sentence_transformers.json", settings | {"similarity_fn_name": definition.similarity}
-        )
+        settings |= {"similarity_fn_name": model.definition.similarity}
+        write_json(folder / "config_sentence_transformers.json", settings)
     content = json.loads(model.tokenizer.to_str()) | {"truncation": truncation, "padding": None}
     (folder / "tokenizer.json").write_text(tokenizers.tokenizer_json(content, indent=2), "utf-8")
     if card:
@@ -110,12 +107,11 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
-def _write_transformer(
-    model: SentenceModel, definition: EncoderDefinition, params: Mapping[str, np.ndarray], folder: Path
-) -> None:
+def _write_transformer(model: SentenceModel, folder: Path) -> None:
     """Writes the transformer, or a cross-encoder as a classifier of one label, with its configuration."""
-    architecture, module = definition.architecture, family(definition.architecture.family)
-    config, width = module.config(architecture), architecture.hidden_size
+    definition, params, architecture = model.definition, model.params, model.definition.architecture
+    module, width = family(architecture.family), architecture.hidden_size
+    config = module.config(architecture)
     if definition.reads_pairs:
         names = {path: f"{module.PREFIXES[0]}{name}" for path, name in tensor_names(module.NAMES, params).items()}
         names |= head_names(architecture)
@@ -139,13 +135,12 @@ def _write_transformer(
     write_json(folder / "config.json", config)
 
 
-def _write_table(
-    model: SentenceModel, definition: EncoderDefinition, table: Float[np.ndarray, "v d"], folder: Path
-) -> None:
+def _write_table(model: SentenceModel, folder: Path) -> None:
     """Writes a table that sentence-transformers reads: in model2vec's format, unless the mean includes unknown tokens.
 
     In model2vec's format, the tensor `mapping` lets tokens share rows, if that makes the file smaller.
     """
+    definition, table = model.definition, model.params[static.TABLE]
     if definition.architecture.dropped_id != static.dropped_id(model.tokenizer):
         write_safetensors({"embedding.weight": table}, folder / "model.safetensors")
         return

@@ -20,8 +20,6 @@ from jaxdistill.encoders.hugging_face import Part, read_settings, refuse_adapter
 
 WEIGHT_FILES = tuple(name + end for name in ("model.safetensors", "pytorch_model.bin") for end in ("", ".index.json"))
 """File names of weights, in the order in which they are tried."""
-IRREGULAR_DTYPES = {"BF16": ml_dtypes.bfloat16, "BOOL": np.bool_}
-"""NumPy's dtypes for names in safetensors files that are not a kind and a number of bits, as F32 is."""
 OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
 """Prefixes that training programs add to names, before the family's own prefix."""
 UNREAD = re.compile(
@@ -66,12 +64,10 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         entries.pop("__metadata__", None)
         tensors = {}
         for name, entry in entries.items():
-            stored = entry["dtype"]
-            # NumPy counts bytes: F32 is f4.
-            dtype = IRREGULAR_DTYPES.get(stored) or f"{stored[0].lower()}{int(stored[1:]) // 8}"
-            begin, end = entry["data_offsets"]
-            data = content[start + begin : start + end]
-            tensors[name] = data.view(np.dtype(dtype)).reshape(entry["shape"])
+            stored, (begin, end) = entry["dtype"], entry["data_offsets"]
+            dtype = {"BF16": ml_dtypes.bfloat16, "BOOL": np.bool_}.get(stored)
+            dtype = dtype or f"{stored[0].lower()}{int(stored[1:]) // 8}"  # NumPy counts bytes: F32 is f4
+            tensors[name] = content[start + begin : start + end].view(np.dtype(dtype)).reshape(entry["shape"])
         return tensors
 
 
