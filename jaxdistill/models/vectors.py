@@ -67,6 +67,5 @@ def _refuse(is_bad: Bool[np.ndarray, " n"], fault: str, sentences: Sequence[str]
     if is_bad.any():
         raise InputError(
             f"the model gives {fault} for {int(is_bad.sum())} of {len(sentences)} sentences, the first: "
-            f"{sentences[int(np.argmax(is_bad))][:60]!r}. A static model has no vector for a text of unknown words; otherwise the weights "
-            "or the pooling are wrong."
+            f"{sentences[int(np.argmax(is_bad))]!r:.62}. A static model has no vector for unknown words; otherwise check weights and pooling."
         )

@@ -47,7 +47,7 @@ def check_exportable(definition: EncoderDefinition) -> None:
     )
     if definition.architecture.is_static and not (definition.pooling == static.POOLING and linear):
         raise InputError(
-            "a static encoder is exported as one table, which holds no pooling but mean, no norm, bias or activation; set student.head to "
+            "a static encoder is exported as one table, which is pooled by mean, without norm, bias or activation; set student.head to "
             "linear or none."
         )
 
@@ -82,18 +82,33 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form
     folder.mkdir(parents=True, exist_ok=True)
     if not keeps_form:
         model = exported(model)
+    definition = model.definition
     truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
-    if model.definition.architecture.is_static:
-        _write_table(model, folder)
-        # Packages that read a table take its maximum length only from tokenizer.json.
-        truncation = None if model.max_length >= static.MAX_LENGTH else truncation
+    if definition.architecture.is_static:
+        table, max_length = model.params[static.TABLE], model.max_length
+        if max_length >= static.MAX_LENGTH:  # packages that read a table take its length only from tokenizer.json
+            truncation = max_length = None
+        tensors = {"embedding.weight": table}
+        if definition.architecture.dropped_id == static.dropped_id(model.tokenizer):  # as in model2vec
+            tensors = {"embeddings": table}
+            rows, row_of_token = np.unique(table, axis=0, return_inverse=True)
+            if 2 * len(rows) <= len(table):  # tokens share rows
+                tensors = {"embeddings": rows, "mapping": row_of_token.reshape(-1).astype(np.int32)}
+            config = {"model_type": static.MODEL2VEC, "architectures": ["StaticModel"], "embedding_dtype": "float32"}
+            config |= {
+                "hidden_dim": definition.embedding_width,
+                "normalize": definition.normalize,
+                "max_length": max_length,
+            }
+            write_json(folder / "config.json", config)
+        write_safetensors(tensors, folder / "model.safetensors")
     else:
         _write_transformer(model, folder)
         _write_tokenizer_files(model, folder)
-    if not model.definition.reads_pairs:
-        _write_modules(model.definition, model.params, folder)
+    if not definition.reads_pairs:
+        _write_modules(definition, model.params, folder)
         settings = {"prompts": model.prompts, "default_prompt_name": model.default_prompt}
-        settings |= {"similarity_fn_name": model.definition.similarity}
+        settings |= {"similarity_fn_name": definition.similarity}
         write_json(folder / "config_sentence_transformers.json", settings)
     content = json.loads(model.tokenizer.to_str()) | {"truncation": truncation, "padding": None}
     (folder / "tokenizer.json").write_text(tokenizers.tokenizer_json(content, indent=2), "utf-8")
@@ -132,31 +147,6 @@ def _write_transformer(model: SentenceModel, folder: Path) -> None:
         # Lower-casing that the original's sentence_bert_config.json asked for is now part of tokenizer.json.
         write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
     write_safetensors(tensors_from_params(params, names), folder / "model.safetensors")
-    write_json(folder / "config.json", config)
-
-
-def _write_table(model: SentenceModel, folder: Path) -> None:
-    """Writes a table that sentence-transformers reads: in model2vec's format, unless the mean includes unknown tokens.
-
-    In model2vec's format, the tensor `mapping` lets tokens share rows, if that makes the file smaller.
-    """
-    definition, table = model.definition, model.params[static.TABLE]
-    if definition.architecture.dropped_id != static.dropped_id(model.tokenizer):
-        write_safetensors({"embedding.weight": table}, folder / "model.safetensors")
-        return
-    tensors = {"embeddings": table}
-    rows, row_of_token = np.unique(table, axis=0, return_inverse=True)
-    if 2 * len(rows) <= len(table):
-        tensors = {"embeddings": rows, "mapping": row_of_token.reshape(-1).astype(np.int32)}
-    write_safetensors(tensors, folder / "model.safetensors")
-    config = {
-        "model_type": static.MODEL2VEC,
-        "architectures": ["StaticModel"],
-        "hidden_dim": definition.embedding_width,
-        "normalize": definition.normalize,
-        "max_length": model.max_length if model.max_length < static.MAX_LENGTH else None,
-        "embedding_dtype": "float32",
-    }
     write_json(folder / "config.json", config)
 
 

@@ -91,7 +91,22 @@ def read_modules(folder: Path) -> Modules:
 
     Raises `InputError` for modules and settings that are not implemented, and for paths outside `folder`.
     """
-    entries = _entries(folder)
+    entries = [("Transformer", folder)]
+    if (folder / "modules.json").exists():
+        entries = []
+        for entry in read_json(folder / "modules.json"):  # in this order; sentence-transformers reads no `idx`
+            kind = entry["type"]
+            if kind.partition(".")[0] in (
+                "sentence_transformers",
+                "jaxdistill",
+            ):  # another package's may compute anything
+                kind = kind.rpartition(".")[2]
+            if kind != "Dropout":  # has an effect in training only
+                entries.append((kind, inside(folder, folder / entry.get("path", ""))))
+    elif static.is_model2vec(folder):
+        entries = [(STATIC, folder)]
+        if read_settings(folder / "config.json").get("normalize"):
+            entries.append(("Normalize", folder))
     kinds, root = [kind for kind, _ in entries], entries[0][1]
     file = folder / "config_sentence_transformers.json"
     general = read_settings(file) if file.exists() else {}
@@ -125,9 +140,8 @@ def read_modules(folder: Path) -> Modules:
             kinds[index] = f"{kind} on tokens"  # in no supported order
     if not ORDER.fullmatch(" ".join(kinds)) or (is_cross and len(kinds) > 1):
         raise InputError(
-            f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer or StaticEmbedding, perhaps WeightedLayerPooling, "
-            f"linear Dense before {', '.join(MEANS)}, Pooling, Dense and LayerNorm, and Normalize at the end can be read; or the single "
-            "Transformer of a cross-encoder."
+            f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer or StaticEmbedding, then WeightedLayerPooling, "
+            "Pooling, Dense, LayerNorm and Normalize can be read, in this order, or the single Transformer of a cross-encoder."
         )
     file = min(root.glob("sentence_*_config.json"), default=None)
     options = read_settings(file) if file else {}
@@ -154,24 +168,6 @@ def read_modules(folder: Path) -> Modules:
         prompts={name: text or "" for name, text in (general.get("prompts") or {}).items()},
         default_prompt=general.get("default_prompt_name"),
     )
-
-
-def _entries(folder: Path) -> list[tuple[str, Path]]:
-    """Kind and folder of each module, in the file's order; sentence-transformers reads no `idx`."""
-    path = folder / "modules.json"
-    if not path.exists():
-        if not static.is_model2vec(folder):
-            return [("Transformer", folder)]
-        normalize = [("Normalize", folder)] if read_settings(folder / "config.json").get("normalize") else []
-        return [(STATIC, folder), *normalize]
-    entries = []
-    for entry in read_json(path):
-        kind = entry["type"]
-        if kind.partition(".")[0] in ("sentence_transformers", "jaxdistill"):  # another package's may compute anything
-            kind = kind.rpartition(".")[2]
-        if kind != "Dropout":  # has an effect in training only
-            entries.append((kind, inside(folder, folder / entry.get("path", ""))))
-    return entries
 
 
 def _changing(settings: object) -> object:
