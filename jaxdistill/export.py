@@ -18,7 +18,6 @@ from jaxdistill.core import InputError
 from jaxdistill.core.cli import BY_NAME, Listed, listed, make_callable, parse, run
 from jaxdistill.core.files import foreign_errors, local, refuse_foreign
 from jaxdistill.evals.model_card import Facts, averaged_steps, read_facts
-from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training.build import read_student
@@ -55,8 +54,6 @@ def export(
     is_model = model is not None and not workdir and not steps
     if not (is_run or is_model):
         raise InputError("give workdir and step of a run, or model alone.")
-    if to:
-        onnx.check()
     out = local(out, "out").resolve()
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
     if not workdir:

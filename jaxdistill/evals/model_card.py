@@ -39,7 +39,6 @@ class Facts:
     languages: str = ""
     """Languages that all of their cards state, such as `en, de`; cards that state no language do not count."""
     objective: str = ""
-    """The objective with its options, in one line."""
     data: str = ""
     data_digest: str = ""
     sentences: int = 0

@@ -26,15 +26,14 @@ from jaxdistill.encoders.architecture import Dense, EncoderDefinition
 from jaxdistill.encoders.sentence import embed, embed_tokens
 from jaxdistill.models.checkpoints.model import NO_PROMPT, SentenceModel, check_size, load_model
 from jaxdistill.models.outside import Reranker
-from jaxdistill.models.vectors import cosines, unit_rows
+from jaxdistill.models.vectors import similarities, unit_rows
 
 LENGTHS = (6, 8, *(steps * step for step in (2, 4, 8, 16, 32, 64) for steps in range(5, 9)))
 """Padded lengths on CPUs, four per doubling; longer sentences are padded to a multiple of the last one, 512."""
 FEWER_LENGTHS = (16, *(steps * step for step in (8, 16, 32, 64, 128) for steps in (3, 4)))
 """Padded lengths on GPUs and TPUs, two per doubling: compiling a length takes seconds there, computing padding milliseconds."""
-FEW = 8
-"""Requests of at most this many sentences are padded to the lengths in `SERVED`, which are fewer, because each is compiled."""
 SERVED = (16, 32, 64, 128, 256, 512)
+"""Padded lengths of requests of at most 8 sentences, because each is compiled."""
 SLOTS_PER_SENTENCE = 32
 """A batch has at most `batch_size * SLOTS_PER_SENTENCE` token slots, so it holds more short sentences than long ones."""
 
@@ -129,8 +128,7 @@ class Embedder:
           sentences: any number; truncated to the model's `max_length`.
           prompt_name: name of one of the model's prompts; None: its default one, if it has one; empty or `none`: no prompt.
           prompt: the text itself to prepend to each sentence, instead of a named one or a role's; empty: no prompt.
-          role: `query` or `document`, or one for each sentence, to which the model's prompt for the role, if it has one, is
-            prepended. None or empty: no role.
+          role: `query` or `document`, for the model's prompt of this role, or one for each sentence; None or empty: no role.
           batch_size: number of sentences of 32 tokens computed together; of shorter ones, more. None: as loaded.
           show_progress_bar: show a bar; a string is its title; a function is called with counts of finished sentences.
           normalize_embeddings: return vectors of unit length; applies after truncation.
@@ -139,8 +137,7 @@ class Embedder:
           output: `tokens`: a list of `TokenVectors`, one per sentence; for a single string, one.
 
         Raises:
-          InputError: the sentences are not strings, a prompt or role is unknown, the model has fewer dimensions, is a cross-encoder
-            (it has no vectors), or has a head that is not linear, for tokens.
+          InputError: a sentence is no string, a prompt, role or dimension is not the model's, or it has no such vectors.
         """
         texts = _checked([sentences] if isinstance(sentences, str) else sentences, "encode")
         roles = [role or ""] * len(texts) if isinstance(role, str | None) else role
@@ -213,7 +210,7 @@ class Embedder:
         model, first, second = self.model, _checked(first, "score"), _checked(second, "score")
         if not model.definition.reads_pairs:
             embed = partial(self.encode, show_progress_bar=show_progress_bar, params=params)
-            return cosines(embed, first, second).astype(np.float32)
+            return similarities(embed, first, second).astype(np.float32)
         pairs = [(model.prompt + one, other) for one, other in zip(first, second, strict=True)]
         ids, firsts = [], []
         for encoding in self.model.encodings(pairs):
@@ -274,7 +271,7 @@ class Embedder:
         """
         order = np.argsort([-len(sentence) for sentence in ids], kind="stable")
         devices = batch_devices(self.mesh)
-        lengths = SERVED if len(ids) <= FEW else LENGTHS if platform(self.mesh) == "cpu" else FEWER_LENGTHS
+        lengths = SERVED if len(ids) <= 8 else LENGTHS if platform(self.mesh) == "cpu" else FEWER_LENGTHS
         start = 0
         while start < len(order):
             # The next of the padded lengths, but at most the model's.
@@ -315,9 +312,8 @@ def refuse_mixed(models: Sequence[SentenceModel | Reranker]) -> None:
         raise InputError(f"{names} mixes sentence encoders and cross-encoders; name models of one kind.")
 
 
-def _checked(sentences: Iterable[str], caller: str) -> list[str]:
+def _checked(column: Any, caller: str) -> list[str]:
     """The sentences as a list; raises `InputError` for a single string, a table, or anything but strings."""
-    column: Any = sentences
     # `list` of a pyarrow column would hold pyarrow's scalars.
     texts = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
     # Iterating over a string, a set or a table gives strings too, but no sentences in order.

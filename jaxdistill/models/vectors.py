@@ -30,12 +30,6 @@ def unit_rows(vectors: Real[np.ndarray, "n e"]) -> Float[np.ndarray, "n e"]:
     return vectors / np.where(lengths == 0.0, 1.0, lengths)[:, None]
 
 
-def cosines(embed: Embed, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-    """Cosine similarity of each pair, in [-1, 1]. Each distinct sentence is embedded once, all in one call."""
-    vectors, left, right = vectors_of_pairs(embed, first, second)
-    return np.einsum("ne,ne->n", vectors[left], vectors[right])
-
-
 def vectors_of_pairs(
     embed: Embed, first: Sequence[str], second: Sequence[str], *, roles: Sequence[str] = ()
 ) -> tuple[Float[np.ndarray, "rows e"], Integer[np.ndarray, " n"], Integer[np.ndarray, " n"]]:
@@ -54,9 +48,13 @@ def vectors_of_pairs(
 
 
 def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-    """Similarity of each pair: a cross-encoder's score, or otherwise the cosine; raises `InputError` for NaN or infinity."""
+    """Similarity of each pair: a cross-encoder's score, or otherwise the cosine, for which each distinct sentence is embedded once.
+
+    Raises `InputError` for NaN or infinity.
+    """
     if not isinstance(model, Scorer):
-        return cosines(model, first, second)
+        vectors, left, right = vectors_of_pairs(model, first, second)
+        return np.einsum("ne,ne->n", vectors[left], vectors[right])
     scores = np.asarray(model.score(first, second), np.float64)
     _refuse(~np.isfinite(scores), "NaN or infinity", first)
     return scores

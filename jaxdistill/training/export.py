@@ -33,14 +33,6 @@ log = logging.getLogger(__name__)
 
 Form = Literal["", "onnx"]
 """Files to write besides the folder; empty: none."""
-ONNX_SENTENCES = 92
-"""Held-out sentences on which ONNX files are compared, besides `CHECK_SENTENCES`."""
-ONNX_TOLERANCE = 1e-4
-"""Largest allowed difference of the float32 ONNX file from the model."""
-MIN_ONNX_COSINE = 0.99
-"""Least mean cosine between vectors of the model and of the file with 8-bit weights; for a cross-encoder, correlation of logits."""
-TOLERANCE = 1e-5
-"""Largest allowed difference between elements of unit vectors, or scores, before export and after reloading."""
 CHECK_SENTENCES = (
     "Rain.",
     "Who left the garden gate open last night?",
@@ -82,7 +74,7 @@ def export(model: SentenceModel, folder: str | Path, *, facts: Facts | None = No
             widths = sorted({*map(int, facts.dims.split(",")), model.definition.embedding_width})
             write_json(config, json.loads(config.read_text("utf-8")) | {"matryoshka_dimensions": widths})
         reloaded = load_model(str(new))
-        _refuse_difference(str(folder), largest_difference(model, reloaded), TOLERANCE)
+        _refuse_difference(str(folder), largest_difference(model, reloaded), 1e-5)
         # A table is written with its head folded in, and without the row that it does not read.
         mark["model_digest"] = reloaded.digest()
         if to:
@@ -92,8 +84,9 @@ def export(model: SentenceModel, folder: str | Path, *, facts: Facts | None = No
 
 
 def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
-    """Adds the ONNX files, and leaves out 8-bit weights that change the model too much; returns a table of both."""
-    held_out = [sentence for (sentence,) in islice(read([HELDOUT]), ONNX_SENTENCES)]
+    """Adds the ONNX files, and returns a table of both. Weights of 8 bits that change the vectors (mean cosine below 0.99) or logits
+    (correlation) too much are left out."""
+    held_out = [sentence for (sentence,) in islice(read([HELDOUT]), 92)]
     texts, is_cross = [*CHECK_SENTENCES, *held_out], model.definition.reads_pairs
     inputs: Any = list(zip(texts, [*texts[1:], *texts[:1]], strict=True)) if is_cross else texts
     expected = _outputs(model, texts, logits=True)
@@ -107,8 +100,8 @@ def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
             likeness = 1 - np.square(actual - expected).sum(axis=1).mean() / 2
         difference = np.abs(actual - expected).max()
         if file.name == onnx.FLOAT:
-            _refuse_difference(name, difference, ONNX_TOLERANCE)
-        if file.name == onnx.INT8 and not likeness >= MIN_ONNX_COSINE:  # NaN is left out too
+            _refuse_difference(name, difference, 1e-4)
+        if file.name == onnx.INT8 and not likeness >= 0.99:  # NaN is left out too
             file.unlink()
             log.warning("%s is left out: 8-bit weights change this model too much (%.4f)", name, likeness)
             continue

@@ -23,7 +23,7 @@ from jaxdistill.encoders.families import cross_definition, family, head_names
 from jaxdistill.encoders.hugging_face import QUANTISED, read_settings, refuse_others, tensor_names
 from jaxdistill.encoders.sentence import param_shapes, with_stacks
 from jaxdistill.models.checkpoints import static
-from jaxdistill.models.checkpoints.modules import Modules, read_modules, sentence_tensors
+from jaxdistill.models.checkpoints.modules import read_modules, sentence_tensors
 from jaxdistill.models.checkpoints.tokenizer import gives_types, length_limit, read_tokenizer
 from jaxdistill.models.checkpoints.weights import in_torch_layout, params_from_tensors, read_checkpoint
 
@@ -31,11 +31,9 @@ logger = logging.getLogger(__name__)
 
 HUB_FILES = ["README.md", "*.json", "*.txt", "*.model", "*.safetensors", "*pytorch_model*.bin"]
 """The model card, configuration, tokenizer and weights, also in the folders of modules; no code."""
-HUB_IGNORED = ["onnx/*", "openvino/*"]
 POOLER = "transformer/pooler/"
 TOKEN_TYPES = "transformer/embeddings/token_type/embedding"
 NO_PROMPT = "none"
-"""Name that stands for no prompt."""
 TOKENISED_ROWS = 4096
 """Number of texts tokenised in one call, on all cores."""
 
@@ -57,7 +55,9 @@ def locate(spec: str) -> Path:
     import huggingface_hub
 
     try:
-        return Path(huggingface_hub.snapshot_download(spec, allow_patterns=HUB_FILES, ignore_patterns=HUB_IGNORED))
+        return Path(
+            huggingface_hub.snapshot_download(spec, allow_patterns=HUB_FILES, ignore_patterns=["onnx/*", "openvino/*"])
+        )
     except Exception as error:  # every library below it raises its own error without a network
         raise InputError(
             f"model {spec!r} is not a local folder and cannot be downloaded from the hub ({error_line(error):.200}); "
@@ -191,15 +191,11 @@ class SentenceModel:
         return dataclasses.replace(self, prompts=prompts, default_prompt="prompt")
 
     def with_role_prompts(self, prompts: Mapping[str, str]) -> "SentenceModel":
-        """The same model with other prompts for some roles.
-
-        `prompts` maps each of these roles to one of the model's prompt names, a text or `none`; an empty string keeps its prompt.
-        """
-        current = self.role_prompts
-        texts = {
-            role: prompt_text(self.prompts, prompt) if prompt else current[role] for role, prompt in prompts.items()
-        }
-        return dataclasses.replace(self, prompts=self.prompts | texts)
+        """The same model with other prompts for the roles in `prompts`, which maps each to the name of one of its prompts, a text or
+        `none`; an empty string keeps the role's prompt."""
+        texts = {role: prompt_text(self.prompts, prompt) for role, prompt in prompts.items() if prompt}
+        kept = {role: self.role_prompts[role] for role in prompts}
+        return dataclasses.replace(self, prompts=self.prompts | kept | texts)
 
     def with_architecture(self, **changes: Any) -> "SentenceModel":
         """The same model with other values of some fields of its `Architecture`."""
@@ -226,13 +222,7 @@ class SentenceModel:
 
 
 def load_model(
-    spec: str,
-    *,
-    pooling: str = "",
-    max_length: int = 0,
-    prompt: str = "",
-    frozen: bool = False,
-    plugins: str = "",
+    spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "", frozen: bool = False, plugins: str = ""
 ) -> SentenceModel:
     """Loads a sentence encoder, or a cross-encoder, which is a classifier of one label.
 
@@ -241,13 +231,9 @@ def load_model(
       pooling: such as `mean` or `cls`; required if the checkpoint does not state one, otherwise overrides it. A cross-encoder's
         body is then read as a sentence encoder.
       max_length: maximum tokens per sentence; 0: the checkpoint's.
-      prompt: the default prompt: the name of one of the checkpoint's prompts, or the text itself; of a pair, the first sentence
-        gets it.
+      prompt: the default prompt: the name of one of the checkpoint's prompts, or the text itself.
       frozen: for a model that is not trained: weights stay in the stored dtype.
       plugins: modules or files with the user's own encoder families, see `core/plugins.py`.
-
-    Raises:
-      InputError: something is missing, damaged or unknown.
     """
     use_plugins(plugins)
     folder = locate(str(spec))
@@ -262,15 +248,24 @@ def load_model(
             limit = modules.max_length or length_limit(root)
             # Without a table of positions, a text may be longer than config.json says.
             if modules.max_length > architecture.longest and not architecture.position_table:
-                if architecture.family == "nomic_bert":
-                    logger.warning(
-                        "%s: cuts texts where its code stretches positions, at %d", folder, architecture.longest
-                    )
+                if architecture.family == "nomic_bert":  # its own code stretches the positions of longer texts
+                    logger.warning("%s: texts are cut at %d tokens", folder, architecture.longest)
                 else:
                     architecture = dataclasses.replace(architecture, max_positions=modules.max_length)
             tokenizer = read_tokenizer(root, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
         # Only now: of a family that cannot be read, the pooling does not matter.
-        chosen = _chosen_pooling(folder, modules, pooling)
+        chosen, labels = Pooling.parse(pooling) if pooling else modules.pooling, modules.labels
+        own = f"head of {labels} label(s)" if labels else modules.pooling
+        if pooling and own not in (None, chosen):
+            logger.warning("%s: pooling=%s instead of the checkpoint's own %s", folder, pooling, own)
+        if chosen is None and labels > 1:
+            raise InputError(
+                f"{folder} is a classifier with {labels} labels; a cross-encoder has one. Name a pooling for its body alone."
+            )
+        if chosen is None and not labels:
+            raise InputError(
+                f"{folder} does not say how to pool token vectors; set student.pooling, teacher.pooling or --pooling: {POOLING_HELP}."
+            )
         if chosen is None:
             definition = cross_definition(architecture)
         else:
@@ -308,26 +303,6 @@ def load_model(
         **read_card(folder, str(spec)),
     )
     return model.with_prompt(prompt) if prompt else model
-
-
-def _chosen_pooling(folder: Path, modules: Modules, pooling: str) -> Pooling | None:
-    """`pooling` if given, or else the checkpoint's own; None for a cross-encoder. Raises `InputError` without one."""
-    labels = modules.labels
-    if pooling:
-        chosen = Pooling.parse(pooling)
-        own = f"head of {labels} label(s)" if labels else modules.pooling
-        if own not in (None, chosen):
-            logger.warning("%s: pooling=%s instead of the checkpoint's own %s", folder, pooling, own)
-        return chosen
-    if labels > 1:
-        raise InputError(
-            f"{folder} is a classifier with {labels} labels; a cross-encoder has one. Name a pooling for its body alone."
-        )
-    if modules.pooling is None and not labels:
-        raise InputError(
-            f"{folder} does not say how to pool token vectors; set student.pooling, teacher.pooling or --pooling: {POOLING_HELP}."
-        )
-    return modules.pooling
 
 
 def read_architecture(folder: Path) -> Architecture:

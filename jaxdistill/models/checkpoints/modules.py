@@ -31,10 +31,10 @@ TOKENS = "token_embeddings"
 """sentence-transformers' name for the vectors that pooling reads."""
 LAYER_POOLING = "LayerPooling"
 """This project's module for poolings that sentence-transformers lacks, and refuses."""
-TO_SENTENCES = rf"{STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling| {LAYER_POOLING})"
-ORDER = re.compile(rf"(Transformer|({TO_SENTENCES})( Dense| LayerNorm)*)( Normalize)?")
-"""Supported orders of modules: a transformer alone, or modules that give one vector per sentence, and layers on these vectors. A
-linear layer on tokens commutes with a pooling that is a mean, and may come before it."""
+ORDER = re.compile(
+    rf"(Transformer|({STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling| {LAYER_POOLING}))( Dense| LayerNorm)*)( Normalize)?"
+)
+"""Supported orders of modules. A linear layer on tokens commutes with a pooling that is a mean, and may come before it."""
 TEXT_SETTINGS = (
     "tokenizer_args", "tokenizer_kwargs", "processor_kwargs", "config_args", "config_kwargs", "processing_kwargs",
     "model_args", "model_kwargs", "query_length", "document_length", "query_expansion",

@@ -24,7 +24,6 @@ NEEDS = ("torch", "onnx", "onnxruntime", "onnxscript", "sentence_transformers")
 """Packages of the extra `onnx`; torch first, because the extra would fetch its CUDA build where it is missing."""
 FOLDER, FLOAT, INT8 = "onnx", "model.onnx", "model_quantized.onnx"
 """Names as transformers.js and sentence-transformers expect them: float32, and 8-bit weights."""
-OPSET = 18
 
 
 def check(model: SentenceModel | None = None) -> None:
@@ -92,13 +91,13 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
-            (_table(model) if model.definition.architecture.is_static else _transformer(model, folder)).eval(),
+            _traced(model, folder).eval(),
             # A shared tensor would become a single input.
             kwargs={name: torch.ones((2, 7), dtype=torch.int64) for name in names},
             dynamic_shapes={name: sizes for name in names},
             input_names=names,
             output_names=["logits"] if model.definition.reads_pairs else ["last_hidden_state", "sentence_embedding"],
-            opset_version=OPSET,
+            opset_version=18,
             dynamo=True,
             verbose=False,
         )
@@ -108,54 +107,50 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
     onnx.save(graph, file)
 
 
-def _transformer(model: SentenceModel, folder: Path) -> Any:
-    """A transformer and the modules after it as a torch module that maps token ids to the outputs."""
-    import sentence_transformers
+def _traced(model: SentenceModel, folder: Path) -> Any:
+    """The torch module that is traced: maps token ids to the outputs."""
     import torch
     import transformers
+    from sentence_transformers import SentenceTransformer
 
-    reads_pairs = model.definition.reads_pairs
-    kind = transformers.AutoModelForSequenceClassification if reads_pairs else transformers.AutoModel
-
-    class Traced(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = kind.from_pretrained(folder, attn_implementation="eager")
-            if not reads_pairs:
-                whole = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
-                self.others = torch.nn.ModuleList(list(whole)[1:])
-
-        def forward(self, input_ids, attention_mask, token_type_ids=None):
-            types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-            outputs = self.body(input_ids=input_ids, attention_mask=attention_mask, **types)
-            if reads_pairs:
-                return outputs.logits
-            features = {"token_embeddings": outputs.last_hidden_state, "attention_mask": attention_mask}
-            if model.definition.pooling.averages_layers:
-                features["all_layer_embeddings"] = outputs.hidden_states
-            for module in self.others:
-                features = module(features)
-            return features["token_embeddings"], features["sentence_embedding"]
-
-    return Traced()
-
-
-def _table(model: SentenceModel) -> Any:
-    """A static encoder as a torch module: rows of a table and their mean."""
-    import torch
-
-    dropped, normalize = model.definition.architecture.dropped_id, model.definition.normalize
-    _, params = folded(model.definition, model.params)
+    definition, params, others = model.definition, model.params, []
+    if definition.architecture.is_static:
+        _, params = folded(definition, params)
+    elif not definition.reads_pairs:
+        others = list(SentenceTransformer(str(folder), device="cpu"))[1:]
+    kind = transformers.AutoModelForSequenceClassification if definition.reads_pairs else transformers.AutoModel
 
     class Table(torch.nn.Module):
+        """Rows of a table and their mean."""
+
         def __init__(self):
             super().__init__()
             self.table = torch.nn.Embedding.from_pretrained(torch.tensor(params[TABLE]))
 
         def forward(self, input_ids, attention_mask):
             rows = self.table(input_ids)
-            counted = (attention_mask * (input_ids != dropped)).unsqueeze(-1).to(rows.dtype)
+            counted = (attention_mask * (input_ids != definition.architecture.dropped_id)).unsqueeze(-1).to(rows.dtype)
             mean = (rows * counted).sum(1) / counted.sum(1).clamp(min=1.0)
-            return rows, torch.nn.functional.normalize(mean, dim=1) if normalize else mean
+            return rows, torch.nn.functional.normalize(mean, dim=1) if definition.normalize else mean
 
-    return Table()
+    class Transformer(torch.nn.Module):
+        """A transformer and the modules after it."""
+
+        def __init__(self):
+            super().__init__()
+            self.body = kind.from_pretrained(folder, attn_implementation="eager")
+            self.others = torch.nn.ModuleList(others)
+
+        def forward(self, input_ids, attention_mask, token_type_ids=None):
+            types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+            outputs = self.body(input_ids=input_ids, attention_mask=attention_mask, **types)
+            if definition.reads_pairs:
+                return outputs.logits
+            features = {"token_embeddings": outputs.last_hidden_state, "attention_mask": attention_mask}
+            if definition.pooling.averages_layers:
+                features["all_layer_embeddings"] = outputs.hidden_states
+            for module in self.others:
+                features = module(features)
+            return features["token_embeddings"], features["sentence_embedding"]
+
+    return Table() if definition.architecture.is_static else Transformer()

@@ -26,23 +26,18 @@ VOCABULARIES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model")
 CONFIG, SPECIAL_TOKENS, ADDED_TOKENS = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 TOKENIZER_FILES = (SPECIAL_TOKENS, ADDED_TOKENS, "merges.txt", *VOCABULARIES)
 """Files of a tokenizer besides `tokenizer.json` and `CONFIG`."""
-UNLIMITED = 10**6
-"""A `model_max_length` above this means no limit; transformers writes 1e30."""
 GENERIC_CLASS = "PreTrainedTokenizerFast"
 """The class that uses `tokenizer.json` unchanged."""
 TYPED_CLASSES = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
 """Classes that pass token types to the model unless `model_input_names` says otherwise."""
 WORDPIECE_CLASSES = (*TYPED_CLASSES, "DistilBertTokenizer", "MPNetTokenizer")
-"""Classes that override the normalizer by `NORMALIZER_SETTINGS`, and the three tokens of `WORDPIECE_TOKENS`."""
-FAMILIES_WITH_CLASS = ("qwen2",)
-"""Families for which transformers uses its own class, whatever the files name; it overrides how text is split into words."""
+"""Classes that override the normalizer by `NORMALIZER_SETTINGS`."""
 NORMALIZER_SETTINGS = {
     "do_lower_case": ("lowercase", True),
     "strip_accents": ("strip_accents", None),
     "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
 """Settings of `WORDPIECE_CLASSES`: the normalizer's attribute and the default."""
-WORDPIECE_TOKENS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
 OFFSETS = sorted(range(-32, 33), key=abs)
 """Distances from a score's nearest decimal, in units of the last digit, at which `_decimal` searches."""
 
@@ -96,7 +91,7 @@ def length_limit(folder: Path) -> int:
     """The tokenizer's `model_max_length`, once called `max_len`; 0 if it has none."""
     config = _settings(folder / CONFIG)
     limit = config.get("model_max_length", config.get("max_len")) or 0
-    return int(limit) if limit < UNLIMITED else 0
+    return int(limit) if limit < 10**6 else 0  # transformers writes 1e30 for no limit
 
 
 def gives_types(folder: Path) -> bool:
@@ -128,7 +123,8 @@ def _is_read_unchanged(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     else:
         added = set(_settings(folder / ADDED_TOKENS))
     present = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    has_own_class = _settings(folder / "config.json").get("model_type") in FAMILIES_WITH_CLASS
+    # transformers reads this family by its own class, which splits text in its own way, whatever the files name.
+    has_own_class = _settings(folder / "config.json").get("model_type") == "qwen2"
     if has_own_class or not named_tokens(folder) | added <= present:
         return False
     class_name = _class_of(folder) or WORDPIECE_CLASSES[0]
@@ -141,7 +137,7 @@ def _is_read_unchanged(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     empty = tokenizer.encode("")  # with padding, where the file says so
     used = [token for token, is_read in zip(empty.tokens, empty.attention_mask, strict=True) if is_read]
     named = []
-    for key, default in WORDPIECE_TOKENS.items():
+    for key, default in {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}.items():
         named.append({_content(file[key]) for file in (config, special) if file.get(key)} or {default})
     return [{token} for token in (*used, tokenizer.model.unk_token)] == named
 

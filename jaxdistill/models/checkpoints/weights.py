@@ -11,15 +11,12 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-import safetensors
 import safetensors.numpy
 
 from jaxdistill.core import InputError
 from jaxdistill.core.files import inside, while_reading
 from jaxdistill.encoders.hugging_face import Part, read_settings, refuse_adapter
 
-WEIGHT_FILES = tuple(name + end for name in ("model.safetensors", "pytorch_model.bin") for end in ("", ".index.json"))
-"""File names of weights, in the order in which they are tried."""
 OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
 """Prefixes that training programs add to names, before the family's own prefix."""
 UNREAD = re.compile(
@@ -41,7 +38,8 @@ def first_file(folder: Path, names: Sequence[str], content: str) -> Path:
 def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
     """All tensors of the checkpoint in `folder`, by their names in the file; raises `InputError` if it has a LoRA adapter."""
     refuse_adapter(folder)
-    files = [first_file(folder, WEIGHT_FILES, "weights")]
+    names = [name + end for name in ("model.safetensors", "pytorch_model.bin") for end in ("", ".index.json")]
+    files = [first_file(folder, names, "weights")]
     if files[0].suffix == ".json":  # an index, which maps each tensor to the file that has it
         names = sorted(set(read_settings(files[0])["weight_map"].values()))
         files = [inside(folder, folder / name) for name in names]
@@ -57,7 +55,6 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     safetensors' own NumPy interface would copy them, and a frozen teacher would then be in memory beside its copy on the devices.
     """
     with while_reading(path):
-        safetensors.safe_open(path, "np")  # checks that the header describes the file
         content = np.memmap(path, np.uint8, "r")
         start = 8 + int.from_bytes(content[:8].tobytes(), "little")
         entries = json.loads(content[8:start].tobytes())
@@ -100,7 +97,6 @@ def params_from_tensors(
     """Parameters by our paths, in float32; raises `InputError` for missing, unknown, misshapen, integer or non-finite tensors.
 
     Args:
-      tensors: a checkpoint's tensors by name.
       names: maps our paths to the names in a plain encoder's checkpoint, or to parts of tensors.
       shapes: maps our paths to shapes.
       prefixes: prefixes that the family's task models put before the names.
