@@ -63,7 +63,6 @@ class Embedder:
         """
         Args:
           mesh: devices to use; None: all of this process.
-          batch_size: number of sentences of 32 tokens that are computed together; of shorter ones, more.
           params: parameters that are already on the mesh, instead of the model's.
           shardings: sharding of each of the model's parameters; None: all are replicated.
         """
@@ -154,19 +153,13 @@ class Embedder:
         if tokens and not all(isinstance(layer, Dense) and layer.activation == "identity" for layer in dense):
             raise InputError(f"{self.model.source}: its head is not linear, so it has no vectors of tokens.")
         ids, offsets = [], []
-        for encoding in self.model.encodings(prompted, offsets=tokens):
+        for name, encoding in zip(roles, self.model.encodings(prompted, offsets=tokens), strict=True):
             ids.append(np.asarray(encoding.ids, np.int32))
             if tokens:
-                offsets.append(np.array(encoding.offsets, np.int64))
+                offsets.append(np.maximum(np.array(encoding.offsets, np.int64) - len(prefix_of_role[name]), 0))
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
             vectors = self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size, tokens=tokens)
-        if tokens:
-            result = [
-                TokenVectors(truncated(rows), np.maximum(ends - len(prefix_of_role[name]), 0))
-                for rows, ends, name in zip(vectors, offsets, roles, strict=True)
-            ]
-        else:
-            result = truncated(vectors)
+        result = list(map(TokenVectors, map(truncated, vectors), offsets)) if tokens else truncated(vectors)
         return result[0] if isinstance(sentences, str) else result
 
     encode_query = partialmethod(encode, role="query")
@@ -296,7 +289,7 @@ def ensemble(members: Sequence[Embedder], *, progress: bool = False) -> PairScor
 
     def score(first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
         scores = [member.score(first, second, show_progress_bar=progress) for member in members]
-        return np.mean(np.stack(scores).astype(np.float64), axis=0)
+        return np.mean(scores, axis=0, dtype=np.float64)
 
     def encode(sentences: Sequence[str]):
         names = "+".join(member.model.source for member in members)

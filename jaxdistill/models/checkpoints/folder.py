@@ -94,12 +94,9 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form
             rows, row_of_token = np.unique(table, axis=0, return_inverse=True)
             if 2 * len(rows) <= len(table):  # tokens share rows
                 tensors = {"embeddings": rows, "mapping": row_of_token.reshape(-1).astype(np.int32)}
-            config = {"model_type": static.MODEL2VEC, "architectures": ["StaticModel"], "embedding_dtype": "float32"}
-            config |= {
-                "hidden_dim": definition.embedding_width,
-                "normalize": definition.normalize,
-                "max_length": max_length,
-            }
+            config = {"model_type": "model2vec", "architectures": ["StaticModel"]}
+            config |= {"hidden_dim": definition.embedding_width, "normalize": definition.normalize}
+            config |= {"max_length": max_length, "embedding_dtype": "float32"}
             write_json(folder / "config.json", config)
         write_safetensors(tensors, folder / "model.safetensors")
     else:

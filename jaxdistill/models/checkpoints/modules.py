@@ -12,7 +12,7 @@ from jaxdistill.core.files import inside, read_json
 from jaxdistill.encoders.architecture import LAYER_CHOICES, MEANS, Dense, Pooling, SentenceNorm
 from jaxdistill.encoders.hugging_face import read_settings, refuse_others
 from jaxdistill.models.checkpoints import static
-from jaxdistill.models.checkpoints.weights import read_checkpoint
+from jaxdistill.models.checkpoints.weights import read_checkpoint, read_safetensors
 
 POOLINGS = {
     "pooling_mode_cls_token": ("cls", "cls"),
@@ -72,7 +72,6 @@ class Modules:
     max_length: int
     """Maximum tokens per sentence; 0: not stated."""
     lower_case: bool
-    """Whether text is lower-cased before the tokenizer sees it."""
     similarity: str
     prompts: dict[str, str]
     default_prompt: str | None
@@ -91,7 +90,7 @@ def read_modules(folder: Path) -> Modules:
 
     Raises `InputError` for modules and settings that are not implemented, and for paths outside `folder`.
     """
-    entries = [("Transformer", folder)]
+    entries, weights = [("Transformer", folder)], folder / "model.safetensors"
     if (folder / "modules.json").exists():
         entries = []
         for entry in read_json(folder / "modules.json"):  # in this order; sentence-transformers reads no `idx`
@@ -103,7 +102,7 @@ def read_modules(folder: Path) -> Modules:
                 kind = kind.rpartition(".")[2]
             if kind != "Dropout":  # has an effect in training only
                 entries.append((kind, inside(folder, folder / entry.get("path", ""))))
-    elif static.is_model2vec(folder):
+    elif weights.exists() and "embeddings" in read_safetensors(weights):  # model2vec's table
         entries = [(STATIC, folder)]
         if read_settings(folder / "config.json").get("normalize"):
             entries.append(("Normalize", folder))

@@ -17,10 +17,8 @@ from jaxdistill.core import unknown_id
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.hugging_face import read_settings
 from jaxdistill.models.checkpoints.tokenizer import read_tokenizer, tokenizer_json
-from jaxdistill.models.checkpoints.weights import check_finite, read_checkpoint, read_safetensors
+from jaxdistill.models.checkpoints.weights import check_finite, read_checkpoint
 
-MODEL2VEC = "model2vec"
-"""`model_type` of model2vec's `config.json`."""
 TABLE = "transformer/embeddings/word/embedding"
 MAX_LENGTH = 1 << 20
 """Maximum tokens per sentence if a folder states none."""
@@ -40,17 +38,6 @@ def dropped_id(tokenizer: tokenizers.Tokenizer) -> int:
     """The id of the token that model2vec leaves out of the mean, the unknown token; -1 if the tokenizer has none."""
     unknown = unknown_id(tokenizer)
     return -1 if unknown is None else unknown
-
-
-def is_model2vec(folder: Path) -> bool:
-    """Whether `folder` is model2vec's, whose `config.json` has no `model_type` before December 2024."""
-    config, weights = folder / "config.json", folder / "model.safetensors"
-    if not config.exists():
-        return False
-    model_type = read_settings(config).get("model_type")
-    if model_type is None and weights.exists():
-        return "embeddings" in read_safetensors(weights)
-    return model_type == MODEL2VEC
 
 
 def read(folder: Path) -> tuple[Architecture, Float[np.ndarray, "v d"], tokenizers.Tokenizer, int]:

@@ -62,8 +62,10 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         tensors = {}
         for name, entry in entries.items():
             stored, (begin, end) = entry["dtype"], entry["data_offsets"]
-            dtype = {"BF16": ml_dtypes.bfloat16, "BOOL": np.bool_}.get(stored)
-            dtype = dtype or f"{stored[0].lower()}{int(stored[1:]) // 8}"  # NumPy counts bytes: F32 is f4
+            irregular = {"BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "BOOL": np.bool_}
+            dtype = (
+                irregular.get(stored) or f"{stored[0].lower()}{int(stored[1:]) // 8}"
+            )  # NumPy counts bytes: F32 is f4
             tensors[name] = content[start + begin : start + end].view(np.dtype(dtype)).reshape(entry["shape"])
         return tensors
 
