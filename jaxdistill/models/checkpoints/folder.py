@@ -47,8 +47,7 @@ def check_exportable(definition: EncoderDefinition) -> None:
     )
     if definition.architecture.is_static and not (definition.pooling == static.POOLING and linear):
         raise InputError(
-            "a static encoder is exported as one table, which is pooled by mean, without norm, bias or activation; set student.head to "
-            "linear or none."
+            "a static encoder is exported as one table, pooled by mean, without norm, bias or activation; set student.head to linear or none."
         )
 
 

@@ -259,9 +259,7 @@ def load_model(
         if pooling and own not in (None, chosen):
             logger.warning("%s: pooling=%s instead of the checkpoint's own %s", folder, pooling, own)
         if chosen is None and labels > 1:
-            raise InputError(
-                f"{folder} is a classifier with {labels} labels; a cross-encoder has one. Name a pooling for its body alone."
-            )
+            raise InputError(f"{folder} is a classifier with {labels} labels; a cross-encoder has one. Name a pooling.")
         if chosen is None and not labels:
             raise InputError(
                 f"{folder} does not say how to pool token vectors; set student.pooling, teacher.pooling or --pooling: {POOLING_HELP}."
@@ -322,9 +320,7 @@ def _transformer_params(
     names = tensor_names(module.NAMES, shapes)
     params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=source, frozen=frozen)
     if definition.pooling.tokens == "pooler" and POOLER + "kernel" not in params:
-        raise InputError(
-            f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks; choose another such as cls."
-        )
+        raise InputError(f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks.")
     if definition.reads_pairs:
         names = head_names(definition.architecture)
         head = {name: tensor for name, tensor in tensors.items() if name in names.values()}

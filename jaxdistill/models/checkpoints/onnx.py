@@ -26,16 +26,15 @@ FOLDER, FLOAT, INT8 = "onnx", "model.onnx", "model_quantized.onnx"
 """Names as transformers.js and sentence-transformers expect them: float32, and 8-bit weights."""
 
 
-def check(model: SentenceModel | None = None) -> None:
+def check(model: SentenceModel) -> None:
     """Raises `InputError` if a package is missing, or if ONNX cannot hold `model`."""
     if missing := [package for package in NEEDS if importlib.util.find_spec(package) is None]:
         raise InputError(
             f"--to=onnx needs the package {missing[0]}: install PyTorch's CPU build (pytorch.org), then pip install 'jaxdistill[onnx]'"
         )
-    if model and not (model.definition.pooling.in_sentence_transformers or model.definition.reads_pairs):
-        raise InputError(
-            f"onnx cannot hold pooling {model.definition.pooling}; pool the last layer or a mean of layers."
-        )
+    pooling = model.definition.pooling
+    if not (pooling.in_sentence_transformers or model.definition.reads_pairs):
+        raise InputError(f"onnx cannot hold pooling {pooling}; pool the last layer or a mean of layers.")
 
 
 def write(model: SentenceModel, folder: Path) -> list[Path]:

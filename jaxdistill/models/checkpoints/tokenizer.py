@@ -78,8 +78,7 @@ def read_tokenizer(
     token, largest_id = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1))
     if vocab_size is not None and largest_id >= vocab_size:
         raise InputError(
-            f"{folder}: the tokenizer has ids up to {largest_id} ({token!r}), but the word embeddings have {vocab_size} rows; if no text "
-            f"needs that token, remove it from {CONFIG} and {SPECIAL_TOKENS}."
+            f"{folder}: the tokenizer has ids up to {largest_id} ({token!r}), but the word embeddings have {vocab_size} rows."
         )
     if lower_case:
         steps = [normalizers.Lowercase()] + ([tokenizer.normalizer] if tokenizer.normalizer else [])
@@ -109,10 +108,8 @@ def _settings(path: Path) -> dict[str, Any]:
 
 def _class_of(folder: Path) -> str | None:
     """The tokenizer class that the folder names, without the suffix `Fast`; None if it names none."""
-    for file in (CONFIG, "config.json"):
-        if name := _settings(folder / file).get("tokenizer_class"):
-            return name.removesuffix("Fast")
-    return None
+    name = _settings(folder / CONFIG).get("tokenizer_class") or _settings(folder / "config.json").get("tokenizer_class")
+    return name and name.removesuffix("Fast")
 
 
 def _is_read_unchanged(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
