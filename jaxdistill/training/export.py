@@ -33,14 +33,7 @@ log = logging.getLogger(__name__)
 
 Form = Literal["", "onnx"]
 """Files to write besides the folder; empty: none."""
-CHECK_SENTENCES = (
-    "Rain.",
-    "Who left the garden gate open last night?",
-    "Prices rose by 3.5 % in March; wages (as ever) did not.",
-    "Zwei Äpfel, drei Birnen, 茶 and a café au lait: €12.40!",
-    " ".join(["word"] * 600),
-    "",
-)
+CHECK_SENTENCES = ("Rain.", "Zwei Äpfel, drei Birnen, 茶 and a café au lait: €12.40!", " ".join(["word"] * 600), "")
 
 
 def export(model: SentenceModel, folder: str | Path, *, facts: Facts | None = None, to: Form = "") -> Path:
@@ -86,7 +79,7 @@ def export(model: SentenceModel, folder: str | Path, *, facts: Facts | None = No
 def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
     """Adds the ONNX files, and returns a table of both. Weights of 8 bits that change the vectors (mean cosine below 0.99) or logits
     (correlation) too much are left out."""
-    held_out = [sentence for (sentence,) in islice(read([HELDOUT]), 92)]
+    held_out = [sentence for (sentence,) in islice(read([HELDOUT]), 94)]
     texts, is_cross = [*CHECK_SENTENCES, *held_out], model.definition.reads_pairs
     inputs: Any = list(zip(texts, [*texts[1:], *texts[:1]], strict=True)) if is_cross else texts
     expected = _outputs(model, texts, logits=True)

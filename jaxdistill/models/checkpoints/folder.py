@@ -51,15 +51,18 @@ def check_exportable(definition: EncoderDefinition) -> None:
         )
 
 
-def exported(model: SentenceModel) -> SentenceModel:
-    """An equivalent model that sentence-transformers can express.
+def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form: bool = False) -> None:
+    """Writes the model, and `card` as its `README.md`; raises `InputError` if the format cannot express the model.
 
-    A static encoder's dense layers are folded into its table. BERT's pooler becomes a dense layer with tanh on the first token.
+    Unless `keeps_form`, an equivalent model is written that sentence-transformers can express: a static encoder's dense layers are
+    folded into its table, and BERT's pooler becomes a dense layer with tanh on the first token.
     """
-    definition, params = model.definition, model.params
-    if definition.architecture.is_static:
+    check_exportable(model.definition)
+    folder, definition, params = Path(folder), model.definition, model.params
+    folder.mkdir(parents=True, exist_ok=True)
+    if definition.architecture.is_static and not keeps_form:
         definition, params = static.folded(definition, params)
-    elif definition.pooling.tokens == "pooler" and not definition.reads_pairs:
+    elif definition.pooling.tokens == "pooler" and not (definition.reads_pairs or keeps_form):
         width = definition.architecture.hidden_size
         moved = {f"dense/0/{leaf}": params[f"transformer/pooler/{leaf}"] for leaf in ("kernel", "bias")}
         for index, layer in enumerate(definition.dense):
@@ -68,23 +71,10 @@ def exported(model: SentenceModel) -> SentenceModel:
         dense = (Dense(in_features=width, out_features=width), *definition.dense)
         pooling = dataclasses.replace(definition.pooling, tokens="cls")
         definition, params = dataclasses.replace(definition, pooling=pooling, dense=dense), params | moved
-    return dataclasses.replace(model, definition=definition, params=params)
-
-
-def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form: bool = False) -> None:
-    """Writes the model, and `card` as its `README.md`; raises `InputError` if the format cannot express the model.
-
-    `keeps_form`: write the model's own parameters instead of the equivalent ones of `exported`.
-    """
-    check_exportable(model.definition)
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    if not keeps_form:
-        model = exported(model)
-    definition = model.definition
+    model = dataclasses.replace(model, definition=definition, params=params)
     truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
     if definition.architecture.is_static:
-        table, max_length = model.params[static.TABLE], model.max_length
+        table, max_length = params[static.TABLE], model.max_length
         if max_length >= static.MAX_LENGTH:  # packages that read a table take its length only from tokenizer.json
             truncation = max_length = None
         tensors = {"embedding.weight": table}
@@ -102,7 +92,7 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form
         _write_transformer(model, folder)
         _write_tokenizer_files(model, folder)
     if not definition.reads_pairs:
-        _write_modules(definition, model.params, folder)
+        _write_modules(definition, params, folder)
         settings = {"prompts": model.prompts, "default_prompt_name": model.default_prompt}
         settings |= {"similarity_fn_name": definition.similarity}
         write_json(folder / "config_sentence_transformers.json", settings)

@@ -267,10 +267,12 @@ def load_model(
         if chosen is None:
             definition = cross_definition(architecture)
         else:
+            architecture = dataclasses.replace(architecture, pooler=chosen.tokens == "pooler")
+            dense = tuple(layer for layer, _ in modules.dense)
             definition = EncoderDefinition(
-                architecture=dataclasses.replace(architecture, pooler=chosen.tokens == "pooler"),
+                architecture=architecture,
                 pooling=chosen,
-                dense=tuple(layer for layer, _ in modules.dense),
+                dense=dense,
                 normalize=modules.normalize,
                 similarity=modules.similarity,
             )

@@ -37,7 +37,7 @@ ORDER = re.compile(
 """Supported orders of modules. A linear layer on tokens commutes with a pooling that is a mean, and may come before it."""
 TEXT_SETTINGS = (
     "tokenizer_args", "tokenizer_kwargs", "processor_kwargs", "config_args", "config_kwargs", "processing_kwargs",
-    "model_args", "model_kwargs", "query_length", "document_length", "query_expansion",
+    "model_args", "model_kwargs", "query_length", "document_length", "query_expansion", "tokenizer_name_or_path",
 )  # fmt: skip
 """Settings of the Transformer module that change how sentence-transformers reads text or builds the encoder."""
 HARMLESS_SETTINGS = (
@@ -147,14 +147,10 @@ def read_modules(folder: Path) -> Modules:
     task, output, name = "feature-extraction", "last_hidden_state", TOKENS
     if is_cross:
         task, output, name = "sequence-classification", "logits", "scores"
-    readable = {
-        "transformer_task": (task,),
-        "modality_config": ({"text": {"method": "forward", "method_output_name": output}},),
-        "module_output_name": (name,),
-        "tokenizer_name_or_path": (),
-    }
+    readable = dict.fromkeys(TEXT_SETTINGS, ()) | {"transformer_task": (task,), "module_output_name": (name,)}
+    readable["modality_config"] = ({"text": {"method": "forward", "method_output_name": output}},)
     changing = {name: _changing(options.get(name)) or None for name in TEXT_SETTINGS}
-    refuse_others(options | changing, readable | dict.fromkeys(TEXT_SETTINGS, ()), file=file or "")
+    refuse_others(options | changing, readable, file=file or "")
     return Modules(
         transformer=root,
         is_static=is_static,

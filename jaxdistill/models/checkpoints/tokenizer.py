@@ -115,14 +115,12 @@ def _class_of(folder: Path) -> str | None:
 def _is_read_unchanged(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     """Whether transformers would use `tokenizer`, which is as in `tokenizer.json`, without a change; False if in doubt."""
     config, special = _settings(folder / CONFIG), _settings(folder / SPECIAL_TOKENS)
-    if (decoder := config.get("added_tokens_decoder")) is not None:
-        added = {token["content"] for token in decoder.values()}
-    else:
-        added = set(_settings(folder / ADDED_TOKENS))
+    decoder = config.get("added_tokens_decoder")
+    added = _settings(folder / ADDED_TOKENS) if decoder is None else {token["content"] for token in decoder.values()}
     present = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     # transformers reads this family by its own class, which splits text in its own way, whatever the files name.
     has_own_class = _settings(folder / "config.json").get("model_type") == "qwen2"
-    if has_own_class or not named_tokens(folder) | added <= present:
+    if has_own_class or not {*named_tokens(folder), *added} <= present:
         return False
     class_name = _class_of(folder) or WORDPIECE_CLASSES[0]
     if class_name not in WORDPIECE_CLASSES:
