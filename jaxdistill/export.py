@@ -45,8 +45,7 @@ def export(
       to: Also write files for ONNX Runtime.
 
     Raises:
-      InputError: arguments contradict each other, a checkpoint is missing, or a file cannot hold the model or differs from it;
-        nothing is then written.
+      InputError: arguments contradict each other, a checkpoint is missing, or a file cannot hold the model or differs.
     """
     with foreign_errors(f"{step=} must be a whole number, or several such as 500,600"):
         steps = sorted(set(map(int, listed(step))))

@@ -294,10 +294,8 @@ def ranked_by_vectors(
 ) -> Ranking:
     """The `DEPTH` most similar documents of each query, by `cosine` or `dot`; a zero vector has similarity 0 to all."""
     texts = list(test_set.documents.values())
-    queries, vectors = (
-        finite_vectors(embed_query, list(test_set.queries.values())),
-        finite_vectors(embed_document, texts),
-    )
+    queries = finite_vectors(embed_query, list(test_set.queries.values()))
+    vectors = finite_vectors(embed_document, texts)
     if similarity != "dot":
         queries, vectors = unit_rows(queries), unit_rows(vectors)
     refuse_same_vectors(vectors, texts, f"documents of {test_set.name}")

@@ -98,9 +98,7 @@ def read_facts(folder: str | Path) -> Facts | None:
 def model_card(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence[Mapping[str, str]] = ()) -> str:
     """The README of an exported model: markdown with the YAML header that model hubs read.
 
-    Args:
-      spec: name of the model in the code examples.
-      forms: measurements of forms for other runtimes: rows that map columns to cells.
+    `spec` names the model in the code examples; `forms` are rows of measurements of ONNX files, which map columns to cells.
     """
     definition, pooling = model.definition, str(model.definition.pooling)
     library = ["sentence-transformers"] if definition.pooling.in_sentence_transformers else []
@@ -131,7 +129,6 @@ def model_card(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence
         pooled_by_hand=pooling in ("mean", "cls") and not (has_head or is_static),
         prompts=model.role_prompts,
         forms=forms,
-        head_in_tokens=not definition.dense or definition.dense_on_tokens,
         metadata=yaml.safe_dump(stated, sort_keys=False, allow_unicode=True),
         software=", ".join(f"{name} {version}" for name, version in versions().items()),
     )

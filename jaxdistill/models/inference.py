@@ -22,7 +22,7 @@ from jaxdistill.core.cluster.mesh import batch_devices, batch_sharding, make_mes
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.runtime import Advance, counted
 from jaxdistill.data.packing import pad
-from jaxdistill.encoders.architecture import Dense, EncoderDefinition
+from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import embed, embed_tokens
 from jaxdistill.models.checkpoints.model import NO_PROMPT, SentenceModel, check_size, load_model
 from jaxdistill.models.outside import Reranker
@@ -60,12 +60,8 @@ class Embedder:
         params: Params | None = None,
         shardings: Mapping[str, NamedSharding] | None = None,
     ):
-        """
-        Args:
-          mesh: devices to use; None: all of this process.
-          params: parameters that are already on the mesh, instead of the model's.
-          shardings: sharding of each of the model's parameters; None: all are replicated.
-        """
+        """`mesh` defaults to this process's devices; `params`, already on it, stand for the model's; those without `shardings` are
+        replicated."""
         self.model = model
         self.mesh = mesh or make_mesh(devices=jax.local_devices())
         self._shardings = shardings
@@ -149,8 +145,8 @@ class Embedder:
             vectors = vectors[:, :truncate_dim]
             return unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
 
-        tokens, dense = output == "tokens", self.model.definition.dense
-        if tokens and not all(isinstance(layer, Dense) and layer.activation == "identity" for layer in dense):
+        tokens = output == "tokens"
+        if tokens and self.model.definition.dense and not self.model.definition.dense_on_tokens:
             raise InputError(f"{self.model.source}: its head is not linear, so it has no vectors of tokens.")
         ids, offsets = [], []
         for name, encoding in zip(roles, self.model.encodings(prompted, offsets=tokens), strict=True):
@@ -196,7 +192,6 @@ class Embedder:
         scores are float64, so that large logits still rank as scores.
 
         Args:
-          first, second: as many first as second sentences.
           logits: return a cross-encoder's logits (float32) instead of their sigmoids; cosines stay cosines.
           show_progress_bar, params: as in `encode`.
         """
@@ -289,7 +284,7 @@ def ensemble(members: Sequence[Embedder], *, progress: bool = False) -> PairScor
 
     def score(first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
         scores = [member.score(first, second, show_progress_bar=progress) for member in members]
-        return np.mean(scores, axis=0, dtype=np.float64)
+        return np.stack(scores).mean(axis=0, dtype=np.float64)
 
     def encode(sentences: Sequence[str]):
         names = "+".join(member.model.source for member in members)

@@ -35,8 +35,7 @@ def vectors_of_pairs(
 ) -> tuple[Float[np.ndarray, "rows e"], Integer[np.ndarray, " n"], Integer[np.ndarray, " n"]]:
     """Unit vectors of the distinct sentences, and for each pair the rows of its first and of its second sentence.
 
-    `roles` has the roles of all first sentences, followed by the roles of all second sentences. A sentence with two roles is embedded
-    once for each.
+    `roles` has those of all first, then of all second sentences; a sentence with two roles is embedded once for each.
     """
     texts = list(zip([*first, *second], roles or [""] * (len(first) + len(second)), strict=True))
     row_of_text = {text: row for row, text in enumerate(dict.fromkeys(texts))}

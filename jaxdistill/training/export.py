@@ -32,7 +32,6 @@ from jaxdistill.training.workdir.folder import read_note
 log = logging.getLogger(__name__)
 
 Form = Literal["", "onnx"]
-"""Files to write besides the folder; empty: none."""
 CHECK_SENTENCES = ("Rain.", "Zwei Äpfel, drei Birnen, 茶 and a café au lait: €12.40!", " ".join(["word"] * 600), "")
 
 
@@ -44,13 +43,13 @@ def export(model: SentenceModel, folder: str | Path, *, facts: Facts | None = No
       to: `onnx`: also write ONNX files, which are compared with the model; the card gives the differences.
 
     Raises:
-      InputError: the format cannot express the model, `folder` holds something else, the disk is full, or the reloaded
-        model differs; `folder` then stays unchanged.
+      InputError: the model cannot be written or differs when reloaded, or `folder` is not ours; it then stays unchanged.
     """
     if to:
         onnx.check(model)
-    folder, origin = local(folder, "--out").resolve(), model.tokenizer_folder
+    folder = local(folder, "--out").resolve()
     if facts is None:
+        origin = model.tokenizer_folder
         is_unchanged = read_note(origin / MARK).get("model_digest") == model.digest()
         origin_facts = read_facts(origin) if is_unchanged else None
         facts = dataclasses.replace(origin_facts or Facts(name=""), name=folder.name)
@@ -85,7 +84,8 @@ def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
     expected = _outputs(model, texts, logits=True)
     rows = []
     for file in onnx.write(model, folder):
-        name, actual = f"{onnx.FOLDER}/{file.name}", onnx.encoder(model, file)(inputs)
+        name = f"{onnx.FOLDER}/{file.name}"
+        actual = onnx.encoder(model, file)(inputs)
         if is_cross:
             likeness = np.corrcoef(actual[:, 0], expected[:, 0])[0, 1]
         else:  # the cosine of unit vectors, which is 1 for two zero vectors

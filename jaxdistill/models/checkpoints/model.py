@@ -39,10 +39,8 @@ TOKENISED_ROWS = 4096
 
 
 def locate(spec: str) -> Path:
-    """The folder with the files of a model; a remote model is downloaded.
-
-    `spec` is a folder, `package:NAME/PATH` inside an installed package, an address in a bucket, or a hub name.
-    """
+    """The local folder of a model; `spec` is a folder, `package:NAME/PATH` inside an installed package, an address in a bucket or a
+    hub name, from which the files are downloaded."""
     if is_remote(spec):
         return buckets.fetched_folder(spec, HUB_FILES)
     folder = in_package(spec) if spec.startswith("package:") else Path(os.path.expanduser(spec))
@@ -72,10 +70,7 @@ def is_on_hub(spec: str) -> bool:
 
 
 def read_card(folder: Path, source: str) -> dict[str, tuple[str, ...]]:
-    """The fields `base_models` and `languages` of a `SentenceModel`, from the card of the checkpoint `source` in `folder`.
-
-    Only an export of this project states its base models; any other checkpoint counts as its own.
-    """
+    """`base_models` and `languages` of a `SentenceModel`, from its card; only exports of this project state base models."""
     from huggingface_hub import ModelCard
 
     try:
@@ -122,7 +117,6 @@ class SentenceModel:
     max_length: int
     """Maximum tokens per sentence, special tokens included; longer ones are truncated."""
     prompts: dict[str, str]
-    """Maps names to texts."""
     default_prompt: str | None
     """Name of the prompt prepended to every sentence; None: no prompt."""
     source: str
@@ -254,7 +248,8 @@ def load_model(
                     architecture = dataclasses.replace(architecture, max_positions=modules.max_length)
             tokenizer = read_tokenizer(root, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
         # Only now: of a family that cannot be read, the pooling does not matter.
-        chosen, labels = Pooling.parse(pooling) if pooling else modules.pooling, modules.labels
+        labels = modules.labels
+        chosen = Pooling.parse(pooling) if pooling else modules.pooling
         own = f"head of {labels} label(s)" if labels else modules.pooling
         if pooling and own not in (None, chosen):
             logger.warning("%s: pooling=%s instead of the checkpoint's own %s", folder, pooling, own)

@@ -90,7 +90,8 @@ def read_modules(folder: Path) -> Modules:
 
     Raises `InputError` for modules and settings that are not implemented, and for paths outside `folder`.
     """
-    entries, weights = [("Transformer", folder)], folder / "model.safetensors"
+    entries = [("Transformer", folder)]
+    weights = folder / "model.safetensors"
     if (folder / "modules.json").exists():
         entries = []
         for entry in read_json(folder / "modules.json"):  # in this order; sentence-transformers reads no `idx`
@@ -126,14 +127,10 @@ def read_modules(folder: Path) -> Modules:
             dense.append((SentenceNorm(width=config["dimension"]), path))
         elif kind == "Dense":
             refuse_others(config, {"use_residual": (False,), "activation_function": [*DENSE_ACTIVATIONS]}, file=file)
-            layer = Dense(
-                in_features=config["in_features"],
-                out_features=config["out_features"],
-                bias=config.get("bias", True),
-                activation=DENSE_ACTIVATIONS[config.get("activation_function", "torch.nn.modules.activation.Tanh")],
-            )
-            dense.append((layer, path))
-            is_linear_on_tokens = layer.activation == "identity" and config.get("module_input_name") == TOKENS
+            activation = DENSE_ACTIVATIONS[config.get("activation_function", "torch.nn.modules.activation.Tanh")]
+            sizes = {name: config[name] for name in ("in_features", "out_features")}
+            dense.append((Dense(**sizes, bias=config.get("bias", True), activation=activation), path))
+            is_linear_on_tokens = activation == "identity" and config.get("module_input_name") == TOKENS
             commutes = is_linear_on_tokens and pooling is not None and pooling.tokens in MEANS
         if reads_tokens and not commutes:
             kinds[index] = f"{kind} on tokens"  # in no supported order
@@ -147,10 +144,10 @@ def read_modules(folder: Path) -> Modules:
     task, output, name = "feature-extraction", "last_hidden_state", TOKENS
     if is_cross:
         task, output, name = "sequence-classification", "logits", "scores"
-    readable = dict.fromkeys(TEXT_SETTINGS, ()) | {"transformer_task": (task,), "module_output_name": (name,)}
-    readable["modality_config"] = ({"text": {"method": "forward", "method_output_name": output}},)
+    modality = {"text": {"method": "forward", "method_output_name": output}}
+    readable = {"transformer_task": (task,), "module_output_name": (name,), "modality_config": (modality,)}
     changing = {name: _changing(options.get(name)) or None for name in TEXT_SETTINGS}
-    refuse_others(options | changing, readable, file=file or "")
+    refuse_others(options | changing, readable | dict.fromkeys(TEXT_SETTINGS, ()), file=file or "")
     return Modules(
         transformer=root,
         is_static=is_static,
@@ -184,7 +181,8 @@ def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
     refuse_others(config, {"include_prompt": (True,)}, file=path)
     modes = config.get("pooling_mode") or [mode for flag, (mode, _) in POOLINGS.items() if config.get(flag)]
     mode = modes if isinstance(modes, str) else "+".join(modes or ["mean"])
-    layers, averager = "last", folders.get("WeightedLayerPooling")
+    layers = "last"
+    averager = folders.get("WeightedLayerPooling")
     # sentence-transformers skips the mean over layers unless the transformer outputs all layers.
     if averager and read_settings(folders["Transformer"] / "config.json").get("output_hidden_states") is True:
         config, weights = read_settings(averager / "config.json"), read_checkpoint(averager)["layer_weights"]

@@ -58,9 +58,7 @@ def encoder(model: SentenceModel, file: Path) -> Callable[[Sequence[Any]], Float
     """A function of texts, or pairs, that runs a file in ONNX Runtime, one at a time, and gives vectors or logits."""
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     names = [entry.name for entry in session.get_inputs()]
 
     def encode(texts: Sequence[Any]) -> np.ndarray:
@@ -87,8 +85,7 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
     if model.definition.architecture.token_types > 1:
         names.append("token_type_ids")
     bars.disable_progress_bar()
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with torch.no_grad(), warnings.catch_warnings(action="ignore"):
         program = torch.onnx.export(
             _traced(model, folder).eval(),
             # A shared tensor would become a single input.

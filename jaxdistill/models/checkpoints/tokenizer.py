@@ -140,13 +140,12 @@ def _is_read_unchanged(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
 def wordpiece_settings(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
     """The settings with which `WORDPIECE_CLASSES` split text as the tokenizer does; empty if they cannot."""
     model, normalizer = tokenizer.model, tokenizer.normalizer
+    without_setting = ("##", 100, True)
     is_like_bert = (
         isinstance(model, models.WordPiece)
         and isinstance(normalizer, normalizers.BertNormalizer)
         and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
-        # The classes have no settings for these.
-        and (model.continuing_subword_prefix, model.max_input_chars_per_word, normalizer.clean_text)
-        == ("##", 100, True)
+        and (model.continuing_subword_prefix, model.max_input_chars_per_word, normalizer.clean_text) == without_setting
     )
     if not is_like_bert:
         return {}

@@ -61,7 +61,8 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         entries.pop("__metadata__", None)
         tensors = {}
         for name, entry in entries.items():
-            stored, (begin, end) = entry["dtype"], entry["data_offsets"]
+            stored = entry["dtype"]
+            begin, end = entry["data_offsets"]
             irregular = {"BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "BOOL": np.bool_}
             dtype = (
                 irregular.get(stored) or f"{stored[0].lower()}{int(stored[1:]) // 8}"
@@ -102,7 +103,6 @@ def params_from_tensors(
       names: maps our paths to the names in a plain encoder's checkpoint, or to parts of tensors.
       shapes: maps our paths to shapes.
       prefixes: prefixes that the family's task models put before the names.
-      source: the folder, for errors.
       frozen: do not copy float32 and bfloat16 tensors, and keep their dtype.
     """
     parts = {path: name if isinstance(name, Part) else Part(name, 0, 1) for path, name in names.items()}
