@@ -262,12 +262,10 @@ def load_model(
         if chosen is None:
             definition = cross_definition(architecture)
         else:
-            architecture = dataclasses.replace(architecture, pooler=chosen.tokens == "pooler")
-            dense = tuple(layer for layer, _ in modules.dense)
             definition = EncoderDefinition(
-                architecture=architecture,
+                architecture=dataclasses.replace(architecture, pooler=chosen.tokens == "pooler"),
                 pooling=chosen,
-                dense=dense,
+                dense=tuple(layer for layer, _ in modules.dense),
                 normalize=modules.normalize,
                 similarity=modules.similarity,
             )
