@@ -148,7 +148,7 @@ def _block_encoder(
         nonlocal position
         sentences = [sentence for (sentence,) in islice(unread, rows.start - position, rows.stop - position)]
         position = rows.stop
-        encodings = embedder.model.encodings([prompt + sentence for sentence in sentences])
+        encodings = list(embedder.model.encodings([prompt + sentence for sentence in sentences]))
         ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
         vectors = embedder.encode_ids(ids, advance=advance)
         if width < embedder.width:

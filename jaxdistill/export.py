@@ -18,7 +18,6 @@ from jaxdistill.core import InputError
 from jaxdistill.core.cli import BY_NAME, Listed, listed, make_callable, parse, run
 from jaxdistill.core.files import foreign_errors, local, refuse_foreign
 from jaxdistill.evals.model_card import Facts, averaged_steps, read_facts
-from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.training.build import read_student
@@ -46,8 +45,7 @@ def export(
       to: Also write files for ONNX Runtime.
 
     Raises:
-      InputError: arguments contradict each other, a checkpoint is missing, or a file cannot hold the model or differs from it;
-        nothing is then written.
+      InputError: arguments contradict each other, a checkpoint is missing, or a file cannot hold the model or differs.
     """
     with foreign_errors(f"{step=} must be a whole number, or several such as 500,600"):
         steps = sorted(set(map(int, listed(step))))
@@ -55,8 +53,6 @@ def export(
     is_model = model is not None and not workdir and not steps
     if not (is_run or is_model):
         raise InputError("give workdir and step of a run, or model alone.")
-    if to:
-        onnx.check()
     out = local(out, "out").resolve()
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
     if not workdir:
@@ -74,8 +70,6 @@ def restored_student(run: Workdir, steps: Sequence[int]) -> SentenceModel:
 
     Needs neither teacher nor text. Raises `InputError`, with the kept steps, if a checkpoint is missing.
     """
-    if not run.folder.is_dir():
-        raise InputError(f"workdir={run.folder} does not exist.")
     config = read_config(run.folder)
     student = read_student(config, run.folder) if config else None
     if config is None or student is None or not run.checkpoints.is_dir():

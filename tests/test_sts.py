@@ -11,7 +11,7 @@ from jaxdistill.config.options import Config, Evals
 from jaxdistill.core import InputError
 from jaxdistill.evals import agreement, pairs, sts, suite
 from jaxdistill.evals.evaluation import Sources, spearman
-from jaxdistill.models.vectors import cosines, unit_vectors
+from jaxdistill.models.vectors import similarities, unit_vectors
 from jaxdistill.objectives.simcse import SimCSE
 from jaxdistill.training import dev
 
@@ -76,7 +76,7 @@ def test_sts_scores_every_set_and_averages_the_seven_tests(sts_data):
     tests = ("sts12", "sts13", "sts14", "sts15", "sts16", "sts-b", "sick-r")
     assert scores["average"] == pytest.approx(np.mean([scores[name] for name in tests]))
     gold, first, second = zip(*ROWS, strict=True)
-    expected = spearmanr([float(g) for g in gold], cosines(bag_of_words, first, second)).statistic
+    expected = spearmanr([float(g) for g in gold], similarities(bag_of_words, first, second)).statistic
     assert scores["sts12"] == pytest.approx(expected)
     assert len(calls) == 1
 

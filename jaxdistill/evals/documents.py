@@ -41,7 +41,7 @@ from jaxdistill.evals.evaluation import (
     TestSet,
     refuse_same_vectors,
 )
-from jaxdistill.models.vectors import finite_vectors, unit_or_zero_vectors
+from jaxdistill.models.vectors import finite_vectors, unit_rows
 
 CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz", "corpus/*.parquet")
 QUERIES = ("queries.jsonl", "queries.jsonl.gz", "queries.tsv", "queries.tsv.gz", "queries/*.parquet")
@@ -293,9 +293,11 @@ def ranked_by_vectors(
     embed_query: Embed, embed_document: Embed, test_set: RetrievalSet, *, similarity: str = "cosine"
 ) -> Ranking:
     """The `DEPTH` most similar documents of each query, by `cosine` or `dot`; a zero vector has similarity 0 to all."""
-    read = finite_vectors if similarity == "dot" else unit_or_zero_vectors
-    queries, texts = read(embed_query, list(test_set.queries.values())), list(test_set.documents.values())
-    vectors = read(embed_document, texts)
+    texts = list(test_set.documents.values())
+    queries = finite_vectors(embed_query, list(test_set.queries.values()))
+    vectors = finite_vectors(embed_document, texts)
+    if similarity != "dot":
+        queries, vectors = unit_rows(queries), unit_rows(vectors)
     refuse_same_vectors(vectors, texts, f"documents of {test_set.name}")
     blocks = (vectors[start : start + BLOCK_DOCUMENTS] for start in range(0, len(vectors), BLOCK_DOCUMENTS))
     return nearest(queries, blocks, count=min(DEPTH, len(vectors)), dot=similarity == "dot")

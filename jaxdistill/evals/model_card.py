@@ -39,9 +39,7 @@ class Facts:
     languages: str = ""
     """Languages that all of their cards state, such as `en, de`; cards that state no language do not count."""
     objective: str = ""
-    """The objective with its options, in one line."""
     data: str = ""
-    """Sources of the sentences."""
     data_digest: str = ""
     sentences: int = 0
     batch_size: int = 0
@@ -100,31 +98,38 @@ def read_facts(folder: str | Path) -> Facts | None:
 def model_card(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence[Mapping[str, str]] = ()) -> str:
     """The README of an exported model: markdown with the YAML header that model hubs read.
 
-    Args:
-      spec: name of the model in the code examples.
-      forms: measurements of forms for other runtimes: rows that map columns to cells.
+    `spec` names the model in the code examples; `forms` are rows of measurements of ONNX files, which map columns to cells.
     """
     definition, pooling = model.definition, str(model.definition.pooling)
-    is_standard, is_static = definition.pooling.in_sentence_transformers, definition.architecture.is_static
-    has_head = bool(definition.dense) or definition.reads_pairs
+    library = ["sentence-transformers"] if definition.pooling.in_sentence_transformers else []
+    kinds = (
+        ["cross-encoder", "text-ranking"] if definition.reads_pairs else ["sentence-similarity", "feature-extraction"]
+    )
+    # An export without a stated origin names itself here, and its public name looks like one of the hub.
+    base = [name for name in facts.base_models.split(", ") if is_hub_name(name) and not name.endswith("/export")]
+    metadata = {  # https://huggingface.co/docs/hub/model-cards; fields of unknown value are left out
+        "language": facts.languages.split(", ") if facts.languages else [],
+        "library_name": "".join(library),
+        "pipeline_tag": "text-ranking" if definition.reads_pairs else "sentence-similarity",
+        "base_model": base,
+        "base_model_relation": "finetune" if base else "",  # otherwise hubs take several base models for a merge
+        "datasets": [*dict.fromkeys(HUB_DATA.findall(facts.data))],
+        "tags": [*library, *kinds, "distillation", "jaxdistill"],
+    }
+    stated = {name: value for name, value in metadata.items() if value}
+    has_head, is_static = bool(definition.dense) or definition.reads_pairs, definition.architecture.is_static
     return filled(
         "model_card.md",
         facts=facts,
         spec=spec,
+        definition=definition,
         parameters=model.parameter_count,
-        width=definition.embedding_width,
         max_length=0 if is_static else model.max_length,
         pooling=pooling,
-        in_sentence_transformers=is_standard,
         pooled_by_hand=pooling in ("mean", "cls") and not (has_head or is_static),
-        normalize=definition.normalize,
-        reads_pairs=definition.reads_pairs,
         prompts=model.role_prompts,
-        pad_id=definition.architecture.pad_id,
-        typed=definition.architecture.token_types > 1,
         forms=forms,
-        head_in_tokens=not definition.dense or definition.dense_on_tokens,
-        metadata=_metadata(facts, is_standard, definition.reads_pairs),
+        metadata=yaml.safe_dump(stated, sort_keys=False, allow_unicode=True),
         software=", ".join(f"{name} {version}" for name, version in versions().items()),
     )
 
@@ -140,31 +145,9 @@ def origin_of(*models: SentenceModel) -> dict[str, str]:
     A model whose card states no language does not limit the common ones.
     """
     stated = [model.languages for model in models if model.languages]
-    shared = (
-        [language for language in stated[0] if all(language in languages for languages in stated)] if stated else []
-    )
+    shared = [language for language in next(iter(stated), ()) if all(language in others for others in stated)]
     base_models = dict.fromkeys(name for model in models for name in model.base_models)
     return {"base_models": ", ".join(base_models), "languages": ", ".join(shared)}
-
-
-def _metadata(facts: Facts, in_sentence_transformers: bool, reads_pairs: bool) -> str:
-    """The YAML header for model hubs: https://huggingface.co/docs/hub/model-cards. Leaves out fields of unknown value."""
-    library = ["sentence-transformers"] if in_sentence_transformers else []
-    kinds = ["cross-encoder", "text-ranking"] if reads_pairs else ["sentence-similarity", "feature-extraction"]
-    # An export without a stated origin names itself here, and its public name looks like one of the hub.
-    base = [name for name in facts.base_models.split(", ") if is_hub_name(name) and not name.endswith("/export")]
-    metadata = {
-        "language": facts.languages.split(", ") if facts.languages else [],
-        "library_name": "".join(library),
-        "pipeline_tag": "text-ranking" if reads_pairs else "sentence-similarity",
-        "base_model": base,
-        "base_model_relation": "finetune" if base else "",  # otherwise hubs take several base models for a merge
-        "datasets": [*dict.fromkeys(HUB_DATA.findall(facts.data))],
-        "tags": [*library, *kinds, "distillation", "jaxdistill"],
-    }
-    return yaml.safe_dump(
-        {name: value for name, value in metadata.items() if value}, sort_keys=False, allow_unicode=True
-    )
 
 
 def filled(name: str, **values: Any) -> str:

@@ -4,7 +4,7 @@ Sentences are grouped by length and padded to one of a few shapes, so that littl
 compiled. Up to rounding, results do not depend on the order of the sentences.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial, partialmethod
 from itertools import chain, pairwise
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tokenizers
 from jax.sharding import Mesh, NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
@@ -23,22 +22,18 @@ from jaxdistill.core.cluster.mesh import batch_devices, batch_sharding, make_mes
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.runtime import Advance, counted
 from jaxdistill.data.packing import pad
-from jaxdistill.encoders.architecture import Dense, EncoderDefinition
+from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import embed, embed_tokens
 from jaxdistill.models.checkpoints.model import NO_PROMPT, SentenceModel, check_size, load_model
 from jaxdistill.models.outside import Reranker
-from jaxdistill.models.vectors import cosines, unit_rows
+from jaxdistill.models.vectors import similarities, unit_rows
 
-TOKENISED_ROWS = 4096
-"""Number of texts tokenised in one call, on all cores."""
 LENGTHS = (6, 8, *(steps * step for step in (2, 4, 8, 16, 32, 64) for steps in range(5, 9)))
 """Padded lengths on CPUs, four per doubling; longer sentences are padded to a multiple of the last one, 512."""
 FEWER_LENGTHS = (16, *(steps * step for step in (8, 16, 32, 64, 128) for steps in (3, 4)))
 """Padded lengths on GPUs and TPUs, two per doubling: compiling a length takes seconds there, computing padding milliseconds."""
-FEW = 8
-"""Requests of at most this many sentences are padded to the fewer lengths in `SERVED`, because each shape is compiled."""
 SERVED = (16, 32, 64, 128, 256, 512)
-"""Padded lengths of small requests."""
+"""Padded lengths of requests of at most 8 sentences, because each is compiled."""
 SLOTS_PER_SENTENCE = 32
 """A batch has at most `batch_size * SLOTS_PER_SENTENCE` token slots, so it holds more short sentences than long ones."""
 
@@ -65,13 +60,8 @@ class Embedder:
         params: Params | None = None,
         shardings: Mapping[str, NamedSharding] | None = None,
     ):
-        """
-        Args:
-          mesh: devices to use; None: all of this process.
-          batch_size: number of sentences of 32 tokens that are computed together; of shorter ones, more.
-          params: parameters that are already on the mesh, instead of the model's.
-          shardings: sharding of each of the model's parameters; None: all are replicated.
-        """
+        """`mesh` defaults to this process's devices; `params`, already on it, stand for the model's; those without `shardings` are
+        replicated."""
         self.model = model
         self.mesh = mesh or make_mesh(devices=jax.local_devices())
         self._shardings = shardings
@@ -80,7 +70,6 @@ class Embedder:
         self.batch_size = batch_size
         # A static table has no matrix products that a shorter dtype would speed up.
         self.compute_dtype = jnp.dtype(jnp.float32 if model.definition.architecture.is_static else compute_dtype)
-        self._embed = make_embed(model.definition, self.mesh, self.compute_dtype)
 
     @cached_property
     def params(self) -> Params:
@@ -99,7 +88,7 @@ class Embedder:
         (None: the default prompt; empty: no prompt). Raises `InputError` for an unknown prompt or role, or for a cross-encoder."""
         model = self.model
         if model.definition.reads_pairs:
-            raise no_vectors(f"{model.source} is a cross-encoder")
+            raise InputError(f"{model.source} is a cross-encoder: it has no vectors of sentences; score pairs.")
         if prompt is not None:
             return prompt
         texts = model.role_prompts if role else {"": "", NO_PROMPT: ""} | model.prompts
@@ -134,8 +123,7 @@ class Embedder:
           sentences: any number; truncated to the model's `max_length`.
           prompt_name: name of one of the model's prompts; None: its default one, if it has one; empty or `none`: no prompt.
           prompt: the text itself to prepend to each sentence, instead of a named one or a role's; empty: no prompt.
-          role: `query` or `document`, or one for each sentence, to which the model's prompt for the role, if it has one, is
-            prepended. None or empty: no role.
+          role: `query` or `document`, for the model's prompt of this role, or one for each sentence; None or empty: no role.
           batch_size: number of sentences of 32 tokens computed together; of shorter ones, more. None: as loaded.
           show_progress_bar: show a bar; a string is its title; a function is called with counts of finished sentences.
           normalize_embeddings: return vectors of unit length; applies after truncation.
@@ -144,33 +132,31 @@ class Embedder:
           output: `tokens`: a list of `TokenVectors`, one per sentence; for a single string, one.
 
         Raises:
-          InputError: the sentences are not strings, a prompt or role is unknown, the model has fewer dimensions, is a cross-encoder
-            (it has no vectors), or has a head that is not linear, for tokens.
+          InputError: a sentence is no string, a prompt, role or dimension is not the model's, or it has no such vectors.
         """
         texts = _checked([sentences] if isinstance(sentences, str) else sentences, "encode")
         roles = [role or ""] * len(texts) if isinstance(role, str | None) else role
         prefix_of_role = {name: self.prefix(prompt_name, name, prompt=prompt) for name in dict.fromkeys(roles)}
-        prefixes = [prefix_of_role[name] for name in roles]
+        prompted = [prefix_of_role[name] + text for name, text in zip(roles, texts, strict=True)]
         if truncate_dim is not None:
             check_size("truncate_dim", truncate_dim, self.width, "the width of the vectors")
-        prompted = [prefix + text for prefix, text in zip(prefixes, texts, strict=True)]
 
         def truncated(vectors: Float[np.ndarray, "n _"]) -> Float[np.ndarray, "n _"]:
             vectors = vectors[:, :truncate_dim]
             return unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
 
-        if output == "tokens":
-            with counted(len(texts), "sentences", shown=show_progress_bar) as advance:
-                tokens = self._token_vectors(prompted, advance, params, batch_size)
-            result = [
-                TokenVectors(truncated(vectors), np.maximum(offsets - len(prefix), 0))
-                for prefix, (vectors, offsets) in zip(prefixes, tokens, strict=True)
-            ]
-            return result[0] if isinstance(sentences, str) else result
-        ids = [np.asarray(encoding.ids, np.int32) for encoding in self._encodings(prompted)]
+        tokens = output == "tokens"
+        if tokens and self.model.definition.dense and not self.model.definition.dense_on_tokens:
+            raise InputError(f"{self.model.source}: its head is not linear, so it has no vectors of tokens.")
+        ids, offsets = [], []
+        for name, encoding in zip(roles, self.model.encodings(prompted, offsets=tokens), strict=True):
+            ids.append(np.asarray(encoding.ids, np.int32))
+            if tokens:
+                offsets.append(np.maximum(np.array(encoding.offsets, np.int64) - len(prefix_of_role[name]), 0))
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
-            vectors = truncated(self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size))
-        return vectors[0] if isinstance(sentences, str) else vectors
+            vectors = self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size, tokens=tokens)
+        result = list(map(TokenVectors, map(truncated, vectors), offsets)) if tokens else truncated(vectors)
+        return result[0] if isinstance(sentences, str) else result
 
     encode_query = partialmethod(encode, role="query")
     """Vectors of queries: `encode` in the role `query`, with its other options."""
@@ -206,17 +192,16 @@ class Embedder:
         scores are float64, so that large logits still rank as scores.
 
         Args:
-          first, second: as many first as second sentences.
           logits: return a cross-encoder's logits (float32) instead of their sigmoids; cosines stay cosines.
           show_progress_bar, params: as in `encode`.
         """
         model, first, second = self.model, _checked(first, "score"), _checked(second, "score")
         if not model.definition.reads_pairs:
             embed = partial(self.encode, show_progress_bar=show_progress_bar, params=params)
-            return cosines(embed, first, second).astype(np.float32)
+            return similarities(embed, first, second).astype(np.float32)
         pairs = [(model.prompt + one, other) for one, other in zip(first, second, strict=True)]
         ids, firsts = [], []
-        for encoding in self._encodings(pairs):
+        for encoding in self.model.encodings(pairs):
             ids.append(np.asarray(encoding.ids, np.int32))
             firsts.append(encoding.type_ids.count(0))  # tokens of the first sentence
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
@@ -244,54 +229,28 @@ class Embedder:
         advance: Advance = lambda rows: None,
         params: Params | None = None,
         batch_size: int | None = None,
-    ) -> Float[np.ndarray, "n e"]:
+        tokens: bool = False,
+    ) -> Any:
         """Like `encode`, for tokenised sentences with special tokens; `advance` is called with each batch's row count.
 
-        For pairs, `firsts` holds the token count of each first sentence, and the result is logits `[n, 1]`.
+        For pairs, `firsts` holds the token count of each first sentence, and the result is logits `[n, 1]`. With `tokens`, it is a
+        list of the vectors of each sentence's tokens.
         """
-        vectors = np.zeros((len(ids), self.width), np.float32)
-        for rows, result in self._batch_results(self._embed, ids, firsts, params, batch_size):
-            vectors[rows] = result[:, 0]  # each group holds one sentence
-            advance(len(rows))
-        return vectors
-
-    def _batch_results(
-        self, function, ids, firsts, params: Params | None, batch_size: int | None
-    ) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yields, for each batch, the indices of its sentences and the result of the jitted function for them."""
         params = self.params if params is None else params
+        function = make_embed(self.model.definition, self.mesh, self.compute_dtype, tokens=tokens)
         batches = self._batches(ids, firsts, self.batch_size if batch_size is None else batch_size)
-        running = ((rows, function(params, tokens)) for rows, tokens in batches)
+        running = ((rows, function(params, batch)) for rows, batch in batches)
+        results: Any = [None] * len(ids) if tokens else np.zeros((len(ids), self.width), np.float32)
         # `pairwise` dispatches the next batch before this one is fetched; the extra item makes a pair of the last batch.
         for (rows, result), _ in pairwise(chain(running, [((), None)])):
-            yield rows, np.asarray(result)[: len(rows)]
-
-    def _token_vectors(self, texts: Sequence[str], advance: Advance, params: Params | None, batch_size: int | None):
-        """The vectors of each text's tokens, `[t, e]`, and their offsets in it, `[t, 2]`."""
-        definition = self.model.definition
-        if not all(isinstance(layer, Dense) and layer.activation == "identity" for layer in definition.dense):
-            raise InputError(
-                f"{self.model.source}: its head is not linear, so it has no vectors of tokens; give output='sentences'."
-            )
-        ids, offsets = [], []
-        for encoding in self._encodings(texts, offsets=True):
-            ids.append(np.asarray(encoding.ids, np.int32))
-            offsets.append(np.array(encoding.offsets, np.int64))
-        tokens: list[Any] = [None] * len(ids)
-        embed_batch = make_embed(definition, self.mesh, self.compute_dtype, tokens=True)
-        for rows, result in self._batch_results(embed_batch, ids, None, params, batch_size):
-            for row, vectors in zip(rows, result, strict=True):
-                # Copied: a slice would hold the whole batch with its padding.
-                tokens[row] = vectors[0, : len(ids[row])].copy(), offsets[row]
+            vectors = np.asarray(result)[: len(rows), 0]  # each group holds one sentence
+            if tokens:
+                for row, each in zip(rows, vectors, strict=True):
+                    results[row] = each[: len(ids[row])].copy()  # a slice would hold the whole batch with its padding
+            else:
+                results[rows] = vectors
             advance(len(rows))
-        return tokens
-
-    def _encodings(
-        self, texts: Sequence[str] | Sequence[tuple[str, str]], *, offsets: bool = False
-    ) -> Iterator[tokenizers.Encoding]:
-        """Yields the tokenised texts, block by block, because an encoding takes 40 times the memory of its ids."""
-        for begin in range(0, len(texts), TOKENISED_ROWS):
-            yield from self.model.encodings(texts[begin : begin + TOKENISED_ROWS], offsets=offsets)
+        return results
 
     def _batches(self, ids: Sequence[np.ndarray], firsts: Integer[np.ndarray, " n"] | None, size: int):
         """Yields, for each batch, the indices of its sentences and their padded tokens.
@@ -300,7 +259,7 @@ class Embedder:
         """
         order = np.argsort([-len(sentence) for sentence in ids], kind="stable")
         devices = batch_devices(self.mesh)
-        lengths = SERVED if len(ids) <= FEW else LENGTHS if platform(self.mesh) == "cpu" else FEWER_LENGTHS
+        lengths = SERVED if len(ids) <= 8 else LENGTHS if platform(self.mesh) == "cpu" else FEWER_LENGTHS
         start = 0
         while start < len(order):
             # The next of the padded lengths, but at most the model's.
@@ -325,17 +284,13 @@ def ensemble(members: Sequence[Embedder], *, progress: bool = False) -> PairScor
 
     def score(first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
         scores = [member.score(first, second, show_progress_bar=progress) for member in members]
-        return np.mean(np.stack(scores).astype(np.float64), axis=0)
+        return np.stack(scores).mean(axis=0, dtype=np.float64)
 
     def encode(sentences: Sequence[str]):
-        raise no_vectors("+".join(member.model.source for member in members) + " is an ensemble")
+        names = "+".join(member.model.source for member in members)
+        raise InputError(f"{names} is an ensemble: it has no vectors of sentences; score pairs.")
 
     return PairScorer(score, encode)
-
-
-def no_vectors(model: str) -> InputError:
-    """The error for requesting sentence vectors of a model that only scores pairs; `model` names it."""
-    return InputError(f"{model}: it has no vectors of sentences; score pairs.")
 
 
 def refuse_mixed(models: Sequence[SentenceModel | Reranker]) -> None:
@@ -345,9 +300,8 @@ def refuse_mixed(models: Sequence[SentenceModel | Reranker]) -> None:
         raise InputError(f"{names} mixes sentence encoders and cross-encoders; name models of one kind.")
 
 
-def _checked(sentences: Iterable[str], caller: str) -> list[str]:
+def _checked(column: Any, caller: str) -> list[str]:
     """The sentences as a list; raises `InputError` for a single string, a table, or anything but strings."""
-    column: Any = sentences
     # `list` of a pyarrow column would hold pyarrow's scalars.
     texts = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
     # Iterating over a string, a set or a table gives strings too, but no sentences in order.

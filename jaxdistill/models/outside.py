@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import InputError
-from jaxdistill.core.files import file_names, foreign_errors, is_remote
+from jaxdistill.core.files import file_names, foreign_errors
 from jaxdistill.core.runtime import Advance
 from jaxdistill.data.text import digest_of_file
-from jaxdistill.models.checkpoints.model import locate, prompt_text
+from jaxdistill.models.checkpoints.model import is_on_hub, locate, prompt_text
 
 PREFIX = "sentence_transformers:"
 """Begins the name of a cross-encoder that sentence-transformers loads and runs."""
@@ -27,24 +27,19 @@ def loaded(class_name: str, model: str, **options: Any) -> Any:
     except ImportError as error:
         raise InputError(f"{model} needs torch ({error}): pip install sentence-transformers torch") from None
     with foreign_errors(f"sentence-transformers cannot load {model}"):
-        return getattr(sentence_transformers, class_name)(str(_local(model) or model), **options)
+        source = model if is_on_hub(model) else str(locate(model))  # it downloads what it needs from the hub
+        return getattr(sentence_transformers, class_name)(source, **options)
 
 
 def content_digest(model: str) -> str:
     """SHA-256 of a local model's files except Markdown, or the commit of a model that was downloaded from the hub."""
-    folder = _local(model)
-    if not folder:
+    if is_on_hub(model):
         import huggingface_hub
 
         return Path(huggingface_hub.snapshot_download(model, local_files_only=True)).name
+    folder = locate(model)
     names = [name for name in file_names(folder) if not name.endswith(".md")]
     return hashlib.sha256("".join(f"{name} {digest_of_file(folder / name)} " for name in names).encode()).hexdigest()
-
-
-def _local(model: str) -> Path | None:
-    """The folder of the model; None for a hub name, because sentence-transformers downloads what it needs."""
-    is_file = is_remote(model) or model.startswith((".", "/", "~", "package:")) or Path(model).is_dir()
-    return locate(model) if is_file else None
 
 
 class Reranker:

@@ -91,7 +91,7 @@ class Student:
         if self.model == "teacher":
             model = surgery.with_pooling(inputs.teachers[0], self.pooling) if self.pooling else inputs.teachers[0]
         else:
-            model = load_model(context.located(self.model), pooling=self.pooling, option="student.pooling")
+            model = load_model(context.located(self.model), pooling=self.pooling)
         model = self.with_prompts(context, model if inputs.teacher.normalize else model.as_pooled())
         specs = split_specs(self.trim)
         return trimmed_to_text(specs, context.data, model) if specs else model

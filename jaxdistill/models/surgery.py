@@ -264,7 +264,7 @@ def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
 
     BERT's pooler is the checkpoint's, if it has one. The result has no prompts, because views of pairs have none.
     """
-    model = model.without_prompts()
+    model = dataclasses.replace(model, prompts={}, default_prompt=None, checkpoint_prompt=None)
     if model.definition.reads_pairs:
         return model
     definition = cross_definition(model.definition.architecture)

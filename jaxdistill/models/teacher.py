@@ -211,6 +211,5 @@ class Encoder(Prompting, Teacher):
         """Loads the model, with its prompts; `frozen` keeps weights in the stored dtype."""
         model = load_model(
             context.located(self.model), pooling=self.pooling, max_length=self.max_length, prompt=self.prompt, frozen=frozen,
-            option="teacher.pooling",
         )  # fmt: skip
         return self.prompted(context.data, model, "teacher")

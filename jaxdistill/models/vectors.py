@@ -17,31 +17,17 @@ def finite_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, 
     return vectors
 
 
-def unit_or_zero_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
-    """Vectors of unit length, in float64; zero vectors, which static models give for texts of unknown words, stay zero.
-
-    Raises `InputError` as `finite_vectors`.
-    """
-    return unit_rows(finite_vectors(embed, sentences))
-
-
 def unit_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
-    """Vectors of unit length, in float64; raises `InputError` as `finite_vectors`, or for a zero vector."""
-    vectors = unit_or_zero_vectors(embed, sentences)
+    """Vectors of unit length, in float64; raises `InputError` for NaN, infinity or a zero vector."""
+    vectors = unit_rows(finite_vectors(embed, sentences))
     _refuse(~np.any(vectors, axis=1), "a zero vector", sentences)
     return vectors
 
 
 def unit_rows(vectors: Real[np.ndarray, "n e"]) -> Float[np.ndarray, "n e"]:
-    """Normalises vectors to unit length, in float64; zero vectors stay zero."""
+    """Normalises vectors to unit length, in float64; zero vectors, as of unknown words in static models, stay zero."""
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
     return vectors / np.where(lengths == 0.0, 1.0, lengths)[:, None]
-
-
-def cosines(embed: Embed, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-    """Cosine similarity of each pair, in [-1, 1]. Each distinct sentence is embedded once, all in one call."""
-    vectors, left, right = vectors_of_pairs(embed, first, second)
-    return np.einsum("ne,ne->n", vectors[left], vectors[right])
 
 
 def vectors_of_pairs(
@@ -49,8 +35,7 @@ def vectors_of_pairs(
 ) -> tuple[Float[np.ndarray, "rows e"], Integer[np.ndarray, " n"], Integer[np.ndarray, " n"]]:
     """Unit vectors of the distinct sentences, and for each pair the rows of its first and of its second sentence.
 
-    `roles` has the roles of all first sentences, followed by the roles of all second sentences. A sentence with two roles is embedded
-    once for each.
+    `roles` has those of all first, then of all second sentences; a sentence with two roles is embedded once for each.
     """
     texts = list(zip([*first, *second], roles or [""] * (len(first) + len(second)), strict=True))
     row_of_text = {text: row for row, text in enumerate(dict.fromkeys(texts))}
@@ -62,9 +47,13 @@ def vectors_of_pairs(
 
 
 def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-    """Similarity of each pair: a cross-encoder's score, or otherwise the cosine; raises `InputError` for NaN or infinity."""
+    """Similarity of each pair: a cross-encoder's score, or otherwise the cosine, for which each distinct sentence is embedded once.
+
+    Raises `InputError` for NaN or infinity.
+    """
     if not isinstance(model, Scorer):
-        return cosines(model, first, second)
+        vectors, left, right = vectors_of_pairs(model, first, second)
+        return np.einsum("ne,ne->n", vectors[left], vectors[right])
     scores = np.asarray(model.score(first, second), np.float64)
     _refuse(~np.isfinite(scores), "NaN or infinity", first)
     return scores
@@ -73,8 +62,7 @@ def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[s
 def _refuse(is_bad: Bool[np.ndarray, " n"], fault: str, sentences: Sequence[str]) -> None:
     """Raises `InputError`, with the `fault` in words and the first such sentence, if the vector of any sentence is bad."""
     if is_bad.any():
-        example = sentences[int(np.argmax(is_bad))][:60]
         raise InputError(
-            f"the model gives {fault} for {int(is_bad.sum())} of {len(sentences)} sentences, the first: {example!r}. "
-            "A static model has no vector for a text of unknown words; otherwise the weights or the pooling are wrong."
+            f"the model gives {fault} for {int(is_bad.sum())} of {len(sentences)} sentences, the first: "
+            f"{sentences[int(np.argmax(is_bad))]!r:.62}. A static model has no vector for unknown words; otherwise check weights and pooling."
         )

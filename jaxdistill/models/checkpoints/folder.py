@@ -13,10 +13,9 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Dense, EncoderDefinition
@@ -41,14 +40,6 @@ CLASS_SETTINGS = (*tokenizers.NORMALIZER_SETTINGS, "do_basic_tokenize", "never_s
 """Settings of `tokenizer_config.json` by which tokenizer classes override `tokenizer.json`; the generic class has none."""
 
 
-class Module(NamedTuple):
-    """A module of sentence-transformers."""
-
-    kind: str
-    config: dict[str, Any] = {}
-    tensors: dict[str, np.ndarray] = {}
-
-
 def check_exportable(definition: EncoderDefinition) -> None:
     """Raises `InputError` if a static encoder's layers do not fold into its table; anything else is exportable."""
     linear = all(
@@ -56,56 +47,55 @@ def check_exportable(definition: EncoderDefinition) -> None:
     )
     if definition.architecture.is_static and not (definition.pooling == static.POOLING and linear):
         raise InputError(
-            "a static encoder is exported as one table, which holds no pooling but mean, no norm, bias or activation; set student.head to "
-            "linear or none."
+            "a static encoder is exported as one table, pooled by mean, without norm, bias or activation; set student.head to linear or none."
         )
-
-
-def exported(
-    definition: EncoderDefinition, params: dict[str, np.ndarray]
-) -> tuple[EncoderDefinition, dict[str, np.ndarray]]:
-    """An equivalent encoder that sentence-transformers can express.
-
-    A static encoder's dense layers are folded into its table. BERT's pooler becomes a dense layer with tanh on the first token.
-    """
-    if definition.architecture.is_static:
-        return static.folded(definition, params)
-    if definition.pooling.tokens != "pooler" or definition.reads_pairs:
-        return definition, params
-    width = definition.architecture.hidden_size
-    moved = {f"dense/0/{leaf}": params[f"transformer/pooler/{leaf}"] for leaf in ("kernel", "bias")}
-    for index, layer in enumerate(definition.dense):
-        before, after = (modules.sentence_tensors(number, layer) for number in (index, index + 1))
-        moved |= {new: params[old] for old, new in zip(before, after, strict=True)}
-    dense = (Dense(in_features=width, out_features=width), *definition.dense)
-    pooling = dataclasses.replace(definition.pooling, tokens="cls")
-    return dataclasses.replace(definition, pooling=pooling, dense=dense), params | moved
 
 
 def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form: bool = False) -> None:
     """Writes the model, and `card` as its `README.md`; raises `InputError` if the format cannot express the model.
 
-    `keeps_form`: write the model's own parameters instead of the equivalent ones of `exported`.
+    Unless `keeps_form`, an equivalent model is written that sentence-transformers can express: a static encoder's dense layers are
+    folded into its table, and BERT's pooler becomes a dense layer with tanh on the first token.
     """
+    check_exportable(model.definition)
     folder, definition, params = Path(folder), model.definition, model.params
-    check_exportable(definition)
     folder.mkdir(parents=True, exist_ok=True)
-    if not keeps_form:
-        definition, params = exported(definition, params)
+    if definition.architecture.is_static and not keeps_form:
+        definition, params = static.folded(definition, params)
+    elif definition.pooling.tokens == "pooler" and not (definition.reads_pairs or keeps_form):
+        width = definition.architecture.hidden_size
+        moved = {f"dense/0/{leaf}": params[f"transformer/pooler/{leaf}"] for leaf in ("kernel", "bias")}
+        for index, layer in enumerate(definition.dense):
+            before, after = (modules.sentence_tensors(number, layer) for number in (index, index + 1))
+            moved |= {new: params[old] for old, new in zip(before, after, strict=True)}
+        dense = (Dense(in_features=width, out_features=width), *definition.dense)
+        pooling = dataclasses.replace(definition.pooling, tokens="cls")
+        definition, params = dataclasses.replace(definition, pooling=pooling, dense=dense), params | moved
+    model = dataclasses.replace(model, definition=definition, params=params)
     truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
     if definition.architecture.is_static:
-        _write_table(model, definition, params[static.TABLE], folder)
-        # Packages that read a table take its maximum length only from tokenizer.json.
-        truncation = None if model.max_length >= static.MAX_LENGTH else truncation
+        table, max_length = params[static.TABLE], model.max_length
+        if max_length >= static.MAX_LENGTH:  # packages that read a table take its length only from tokenizer.json
+            truncation = max_length = None
+        tensors = {"embedding.weight": table}
+        if definition.architecture.dropped_id == static.dropped_id(model.tokenizer):  # as in model2vec
+            tensors = {"embeddings": table}
+            rows, row_of_token = np.unique(table, axis=0, return_inverse=True)
+            if 2 * len(rows) <= len(table):  # tokens share rows
+                tensors = {"embeddings": rows, "mapping": row_of_token.reshape(-1).astype(np.int32)}
+            config = {"model_type": "model2vec", "architectures": ["StaticModel"]}
+            config |= {"hidden_dim": definition.embedding_width, "normalize": definition.normalize}
+            config |= {"max_length": max_length, "embedding_dtype": "float32"}
+            write_json(folder / "config.json", config)
+        write_safetensors(tensors, folder / "model.safetensors")
     else:
-        _write_transformer(model, definition, params, folder)
+        _write_transformer(model, folder)
         _write_tokenizer_files(model, folder)
     if not definition.reads_pairs:
         _write_modules(definition, params, folder)
         settings = {"prompts": model.prompts, "default_prompt_name": model.default_prompt}
-        write_json(
-            folder / "config_sentence_transformers.json", settings | {"similarity_fn_name": definition.similarity}
-        )
+        settings |= {"similarity_fn_name": definition.similarity}
+        write_json(folder / "config_sentence_transformers.json", settings)
     content = json.loads(model.tokenizer.to_str()) | {"truncation": truncation, "padding": None}
     (folder / "tokenizer.json").write_text(tokenizers.tokenizer_json(content, indent=2), "utf-8")
     if card:
@@ -118,12 +108,11 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
-def _write_transformer(
-    model: SentenceModel, definition: EncoderDefinition, params: Mapping[str, np.ndarray], folder: Path
-) -> None:
+def _write_transformer(model: SentenceModel, folder: Path) -> None:
     """Writes the transformer, or a cross-encoder as a classifier of one label, with its configuration."""
-    architecture, module = definition.architecture, family(definition.architecture.family)
-    config, width = module.config(architecture), architecture.hidden_size
+    definition, params, architecture = model.definition, model.params, model.definition.architecture
+    module, width = family(architecture.family), architecture.hidden_size
+    config = module.config(architecture)
     if definition.reads_pairs:
         names = {path: f"{module.PREFIXES[0]}{name}" for path, name in tensor_names(module.NAMES, params).items()}
         names |= head_names(architecture)
@@ -147,88 +136,49 @@ def _write_transformer(
     write_json(folder / "config.json", config)
 
 
-def _write_table(
-    model: SentenceModel, definition: EncoderDefinition, table: Float[np.ndarray, "v d"], folder: Path
-) -> None:
-    """Writes a table that sentence-transformers reads: in model2vec's format, unless the mean includes unknown tokens.
-
-    In model2vec's format, the tensor `mapping` lets tokens share rows, if that makes the file smaller.
-    """
-    if definition.architecture.dropped_id != static.dropped_id(model.tokenizer):
-        write_safetensors({"embedding.weight": table}, folder / "model.safetensors")
-        return
-    tensors = {"embeddings": table}
-    # Counted by the first dimension before: sorting whole rows takes seconds for a large vocabulary, and few tables share rows.
-    if 2 * len(np.unique(table[:, 0])) <= len(table):
-        rows, row_of_token = np.unique(table, axis=0, return_inverse=True)
-        if 2 * len(rows) <= len(table):
-            tensors = {"embeddings": rows, "mapping": row_of_token.reshape(-1).astype(np.int32)}
-    write_safetensors(tensors, folder / "model.safetensors")
-    config = {
-        "model_type": static.MODEL2VEC,
-        "architectures": ["StaticModel"],
-        "hidden_dim": definition.embedding_width,
-        "normalize": definition.normalize,
-        "max_length": model.max_length if model.max_length < static.MAX_LENGTH else None,
-        "embedding_dtype": "float32",
-    }
-    write_json(folder / "config.json", config)
-
-
 def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarray], folder: Path) -> None:
     """Writes `modules.json` and every module but the first, which is in the root, into its own folder."""
-    dense = [_dense_module(definition, index, params) for index in range(len(definition.dense))]
-    if definition.architecture.is_static:
-        chain = [Module(modules.STATIC), *dense]
-    elif definition.dense_on_tokens:
-        *first, pooling = _transformer_and_pooling(definition)
-        chain = [*first, *dense, pooling]
+    pooling, architecture = definition.pooling, definition.architecture
+    width, layers, is_static = architecture.hidden_size, architecture.layers, architecture.is_static
+    # Kind, settings and tensors of each module.
+    dense: list[tuple[str, dict[str, Any], dict[str, np.ndarray]]] = []
+    for index, layer in enumerate(definition.dense):
+        kind, config = "LayerNorm", {"dimension": layer.in_features}
+        if isinstance(layer, Dense):
+            activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
+            kind, config = "Dense", {name: getattr(layer, name) for name in ("in_features", "out_features", "bias")}
+            config["activation_function"] = activations[layer.activation]
+        if definition.dense_on_tokens and not is_static:
+            config["module_input_name"] = modules.TOKENS
+        dense.append((kind, config, tensors_from_params(params, modules.sentence_tensors(index, layer))))
+    chain = [(modules.STATIC if is_static else "Transformer", {}, {})]
+    if is_static:
+        chain += dense
+    elif not pooling.in_sentence_transformers or pooling.tokens == "pooler":
+        chain += [(modules.LAYER_POOLING, {"pooling": str(pooling)}, {}), *dense]
     else:
-        chain = [*_transformer_and_pooling(definition), *dense]
+        if pooling.averages_layers:
+            chosen = pooling.indices(layers)
+            config = {"word_embedding_dimension": width, "layer_start": chosen[0], "num_hidden_layers": layers}
+            weights = np.isin(np.arange(chosen[0], layers + 1), chosen).astype(np.float32)
+            chain.append(("WeightedLayerPooling", config, {"layer_weights": weights}))
+        flags = {flag: ours == pooling.tokens for flag, (_, ours) in modules.POOLINGS.items()}
+        pooled_width = definition.embedding_width if definition.dense_on_tokens else width
+        config = {"word_embedding_dimension": pooled_width, **flags, "include_prompt": True}
+        pool = ("Pooling", config, {})
+        chain += [*dense, pool] if definition.dense_on_tokens else [pool, *dense]
     if definition.normalize:
-        chain.append(Module("Normalize"))
+        chain.append(("Normalize", {}, {}))
     entries = []
-    for index, module in enumerate(chain):
-        package = "jaxdistill" if module.kind == modules.LAYER_POOLING else "sentence_transformers.models"
-        path = f"{index}_{module.kind}" if index else ""
-        entries.append({"idx": index, "name": str(index), "path": path, "type": f"{package}.{module.kind}"})
+    for index, (kind, config, tensors) in enumerate(chain):
+        package = "jaxdistill" if kind == modules.LAYER_POOLING else "sentence_transformers.models"
+        path = f"{index}_{kind}" if index else ""
+        entries.append({"idx": index, "name": str(index), "path": path, "type": f"{package}.{kind}"})
         if index:
-            write_json(folder / path / "config.json", module.config)
-        if module.tensors:
-            write_safetensors(module.tensors, folder / path / "model.safetensors")
+            write_json(folder / path / "config.json", config)
+        if tensors:
+            write_safetensors(tensors, folder / path / "model.safetensors")
     write_json(folder / "modules.json", entries)
-
-
-def _transformer_and_pooling(definition: EncoderDefinition) -> list[Module]:
-    """The transformer, whose files are in the root, and the modules that pool its output."""
-    pooling, width, layers = definition.pooling, definition.architecture.hidden_size, definition.architecture.layers
-    chain = [Module("Transformer")]
-    if not pooling.in_sentence_transformers or pooling.tokens == "pooler":
-        return [*chain, Module(modules.LAYER_POOLING, {"pooling": str(pooling)})]
-    if pooling.averages_layers:
-        chosen = pooling.indices(layers)
-        config = {"word_embedding_dimension": width, "layer_start": chosen[0], "num_hidden_layers": layers}
-        weights = np.isin(np.arange(chosen[0], layers + 1), chosen).astype(np.float32)
-        chain.append(Module("WeightedLayerPooling", config, {"layer_weights": weights}))
-    flags = {flag: modules.POOLING_MODES[mode] == pooling.tokens for flag, mode in modules.OLD_POOLING_FLAGS.items()}
-    pooled_width = definition.embedding_width if definition.dense_on_tokens else width
-    config = {"word_embedding_dimension": pooled_width, **flags, "include_prompt": True}
-    return [*chain, Module("Pooling", config)]
-
-
-def _dense_module(definition: EncoderDefinition, index: int, params: Mapping[str, np.ndarray]) -> Module:
-    """A dense layer or a norm."""
-    layer = definition.dense[index]
-    if isinstance(layer, Dense):
-        activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
-        config = {name: getattr(layer, name) for name in ("in_features", "out_features", "bias")}
-        config["activation_function"] = activations[layer.activation]
-    else:
-        config = {"dimension": layer.in_features}
-    if definition.dense_on_tokens and not definition.architecture.is_static:
-        config["module_input_name"] = modules.TOKENS
-    tensors = tensors_from_params(params, modules.sentence_tensors(index, layer))
-    return Module("Dense" if isinstance(layer, Dense) else "LayerNorm", config, tensors)
 
 
 def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:

@@ -5,8 +5,7 @@ import hashlib
 import json
 import logging
 import os
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,29 +23,24 @@ from jaxdistill.encoders.families import cross_definition, family, head_names
 from jaxdistill.encoders.hugging_face import QUANTISED, read_settings, refuse_others, tensor_names
 from jaxdistill.encoders.sentence import param_shapes, with_stacks
 from jaxdistill.models.checkpoints import static
-from jaxdistill.models.checkpoints.modules import Modules, read_modules, sentence_tensors
+from jaxdistill.models.checkpoints.modules import read_modules, sentence_tensors
 from jaxdistill.models.checkpoints.tokenizer import gives_types, length_limit, read_tokenizer
 from jaxdistill.models.checkpoints.weights import in_torch_layout, params_from_tensors, read_checkpoint
 
 logger = logging.getLogger(__name__)
 
-HUB_FILES = [
-    "README.md", "*.json", "*.txt", "*.model", "*.safetensors", "pytorch_model*.bin",
-    "*/config.json", "*/model.safetensors", "*/pytorch_model.bin", "*/tokenizer.json",
-]  # fmt: skip
-"""The model card, configuration, tokenizer and weights, also of a sentence-transformers model's modules; no code."""
-HUB_IGNORED = ["onnx/*", "openvino/*", "tf_model*", "flax_model*", "rust_model*"]
+HUB_FILES = ["README.md", "*.json", "*.txt", "*.model", "*.safetensors", "*pytorch_model*.bin"]
+"""The model card, configuration, tokenizer and weights, also in the folders of modules; no code."""
 POOLER = "transformer/pooler/"
 TOKEN_TYPES = "transformer/embeddings/token_type/embedding"
 NO_PROMPT = "none"
-"""Name that stands for no prompt."""
+TOKENISED_ROWS = 4096
+"""Number of texts tokenised in one call, on all cores."""
 
 
 def locate(spec: str) -> Path:
-    """The folder with the files of a model; a remote model is downloaded.
-
-    `spec` is a folder, `package:NAME/PATH` inside an installed package, an address in a bucket, or a hub name.
-    """
+    """The local folder of a model; `spec` is a folder, `package:NAME/PATH` inside an installed package, an address in a bucket or a
+    hub name, from which the files are downloaded."""
     if is_remote(spec):
         return buckets.fetched_folder(spec, HUB_FILES)
     folder = in_package(spec) if spec.startswith("package:") else Path(os.path.expanduser(spec))
@@ -59,12 +53,13 @@ def locate(spec: str) -> Path:
     import huggingface_hub
 
     try:
-        return Path(huggingface_hub.snapshot_download(spec, allow_patterns=HUB_FILES, ignore_patterns=HUB_IGNORED))
+        return Path(
+            huggingface_hub.snapshot_download(spec, allow_patterns=HUB_FILES, ignore_patterns=["onnx/*", "openvino/*"])
+        )
     except Exception as error:  # every library below it raises its own error without a network
-        reason = textwrap.shorten(error_line(error), 200, placeholder=" ...")
         raise InputError(
-            f"model {spec!r} is not a local folder and cannot be downloaded from the hub ({type(error).__name__}: {reason});"
-            " give a local folder, or set HF_HOME to a cache that holds it, with HF_HUB_OFFLINE=1 without network."
+            f"model {spec!r} is not a local folder and cannot be downloaded from the hub ({error_line(error):.200}); "
+            "give a local folder, or set HF_HOME to a cache that holds it, with HF_HUB_OFFLINE=1 without network."
         ) from None
 
 
@@ -75,11 +70,7 @@ def is_on_hub(spec: str) -> bool:
 
 
 def read_card(folder: Path, source: str) -> dict[str, tuple[str, ...]]:
-    """The fields `base_models` and `languages` of a `SentenceModel`, from the card of the checkpoint `source` in `folder`.
-
-    `base_model` is read only from an export of this project; any other checkpoint counts as its own base model. A card that cannot be
-    read counts as empty.
-    """
+    """`base_models` and `languages` of a `SentenceModel`, from its card; only exports of this project state base models."""
     from huggingface_hub import ModelCard
 
     try:
@@ -102,10 +93,8 @@ def check_size(option: str, size: int, most: int, limit: str, *, least: int = 1)
 
 
 def prompt_text(prompts: Mapping[str, str], prompt: str) -> str:
-    """The text of a prompt that is given as one of the names in `prompts`, as `none` (an empty text), or as the text itself.
-
-    A backslash followed by n becomes a line break, which is hard to type in a shell (`Instruct: ...\\nQuery: `).
-    """
+    """The text of a prompt given as one of the names in `prompts`, as `none` (an empty text), or as the text itself, in which a
+    backslash and n stand for a line break (`Instruct: ...\\nQuery: `)."""
     if prompt in prompts:
         return prompts[prompt]
     if prompt.isidentifier() and prompt != NO_PROMPT:
@@ -128,7 +117,6 @@ class SentenceModel:
     max_length: int
     """Maximum tokens per sentence, special tokens included; longer ones are truncated."""
     prompts: dict[str, str]
-    """Maps names to texts."""
     default_prompt: str | None
     """Name of the prompt prepended to every sentence; None: no prompt."""
     source: str
@@ -165,14 +153,16 @@ class SentenceModel:
 
     def encodings(
         self, texts: Sequence[str] | Sequence[tuple[str, str]], *, offsets: bool = False
-    ) -> list[tokenizers.Encoding]:
-        """Tokenises sentences or pairs; raises `InputError` if the tokenizer fails or panics.
+    ) -> Iterator[tokenizers.Encoding]:
+        """Yields tokenised sentences or pairs, block by block, because an encoding takes 40 times the memory of its ids.
 
-        Without `offsets`, which is faster, the encodings have none.
+        Without `offsets`, which is faster, the encodings have none. Raises `InputError` if the tokenizer fails or panics.
         """
-        with while_reading(f"the text with the tokenizer of {self.source}"):
-            encode = self.tokenizer.encode_batch if offsets else self.tokenizer.encode_batch_fast
-            return encode(list(texts))
+        encode = self.tokenizer.encode_batch if offsets else self.tokenizer.encode_batch_fast
+        for begin in range(0, len(texts), TOKENISED_ROWS):
+            with while_reading(f"the text with the tokenizer of {self.source}"):
+                block = encode(list(texts[begin : begin + TOKENISED_ROWS]))
+            yield from block
 
     def digest(self) -> str:
         """SHA-256 of everything that determines the vectors or scores, except the precision."""
@@ -182,9 +172,8 @@ class SentenceModel:
             sha.update(f"{path}{array.shape}".encode())
             sha.update(array.data)
         sha.update(self.tokenizer.to_str().encode())
-        facts: list[Any] = [self.max_length, self.prompts, self.default_prompt]
-        if self.definition.reads_pairs:  # `identity` leaves this out
-            facts.append("scores pairs")
+        kind = ["scores pairs"] if self.definition.reads_pairs else []  # `identity` leaves this out
+        facts = [self.max_length, self.prompts, self.default_prompt, *kind]
         sha.update(json.dumps(facts, sort_keys=True).encode())
         return sha.hexdigest()
 
@@ -196,24 +185,16 @@ class SentenceModel:
         return dataclasses.replace(self, prompts=prompts, default_prompt="prompt")
 
     def with_role_prompts(self, prompts: Mapping[str, str]) -> "SentenceModel":
-        """The same model with other prompts for some roles.
-
-        `prompts` maps each of these roles to one of the model's prompt names, a text or `none`; an empty string keeps its prompt.
-        """
-        current = self.role_prompts
-        texts = {
-            role: prompt_text(self.prompts, prompt) if prompt else current[role] for role, prompt in prompts.items()
-        }
-        return dataclasses.replace(self, prompts=self.prompts | texts)
+        """The same model with other prompts for the roles in `prompts`, which maps each to the name of one of its prompts, a text or
+        `none`; an empty string keeps the role's prompt."""
+        texts = {role: prompt_text(self.prompts, prompt) for role, prompt in prompts.items() if prompt}
+        kept = {role: self.role_prompts[role] for role in prompts}
+        return dataclasses.replace(self, prompts=self.prompts | kept | texts)
 
     def with_architecture(self, **changes: Any) -> "SentenceModel":
         """The same model with other values of some fields of its `Architecture`."""
         architecture = dataclasses.replace(self.definition.architecture, **changes)
         return dataclasses.replace(self, definition=dataclasses.replace(self.definition, architecture=architecture))
-
-    def without_prompts(self) -> "SentenceModel":
-        """The same model without prompts, its checkpoint's default included."""
-        return dataclasses.replace(self, prompts={}, default_prompt=None, checkpoint_prompt=None)
 
     def as_pooled(self) -> "SentenceModel":
         """The same model without its Normalize module."""
@@ -235,14 +216,7 @@ class SentenceModel:
 
 
 def load_model(
-    spec: str,
-    *,
-    pooling: str = "",
-    max_length: int = 0,
-    prompt: str = "",
-    frozen: bool = False,
-    plugins: str = "",
-    option: str = "pooling",
+    spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "", frozen: bool = False, plugins: str = ""
 ) -> SentenceModel:
     """Loads a sentence encoder, or a cross-encoder, which is a classifier of one label.
 
@@ -251,14 +225,9 @@ def load_model(
       pooling: such as `mean` or `cls`; required if the checkpoint does not state one, otherwise overrides it. A cross-encoder's
         body is then read as a sentence encoder.
       max_length: maximum tokens per sentence; 0: the checkpoint's.
-      prompt: the default prompt: the name of one of the checkpoint's prompts, or the text itself; of a pair, the first sentence
-        gets it.
+      prompt: the default prompt: the name of one of the checkpoint's prompts, or the text itself.
       frozen: for a model that is not trained: weights stay in the stored dtype.
       plugins: modules or files with the user's own encoder families, see `core/plugins.py`.
-      option: where `pooling` comes from, such as `teacher.pooling`, for the log.
-
-    Raises:
-      InputError: something is missing, damaged or unknown.
     """
     use_plugins(plugins)
     folder = locate(str(spec))
@@ -273,15 +242,23 @@ def load_model(
             limit = modules.max_length or length_limit(root)
             # Without a table of positions, a text may be longer than config.json says.
             if modules.max_length > architecture.longest and not architecture.position_table:
-                if architecture.family == "nomic_bert":
-                    logger.warning(
-                        "%s: cuts texts where its code stretches positions, at %d", folder, architecture.longest
-                    )
+                if architecture.family == "nomic_bert":  # its own code stretches the positions of longer texts
+                    logger.warning("%s: texts are cut at %d tokens", folder, architecture.longest)
                 else:
                     architecture = dataclasses.replace(architecture, max_positions=modules.max_length)
             tokenizer = read_tokenizer(root, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
         # Only now: of a family that cannot be read, the pooling does not matter.
-        chosen = _chosen_pooling(folder, modules, pooling, option)
+        labels = modules.labels
+        chosen = Pooling.parse(pooling) if pooling else modules.pooling
+        own = f"head of {labels} label(s)" if labels else modules.pooling
+        if pooling and own not in (None, chosen):
+            logger.warning("%s: pooling=%s instead of the checkpoint's own %s", folder, pooling, own)
+        if chosen is None and labels > 1:
+            raise InputError(f"{folder} is a classifier with {labels} labels; a cross-encoder has one. Name a pooling.")
+        if chosen is None and not labels:
+            raise InputError(
+                f"{folder} does not say how to pool token vectors; set student.pooling, teacher.pooling or --pooling: {POOLING_HELP}."
+            )
         if chosen is None:
             definition = cross_definition(architecture)
         else:
@@ -322,26 +299,6 @@ def load_model(
     return model.with_prompt(prompt) if prompt else model
 
 
-def _chosen_pooling(folder: Path, modules: Modules, pooling: str, option: str) -> Pooling | None:
-    """The pooling that `option` asks for, or else the checkpoint's own; None for a cross-encoder. Raises `InputError` without one."""
-    labels = modules.labels
-    if pooling:
-        chosen = Pooling.parse(pooling)
-        own = f"head of {labels} label(s)" if labels else modules.pooling
-        if own not in (None, chosen):
-            logger.warning("%s: %s=%s instead of the checkpoint's own %s", folder, option, pooling, own)
-        return chosen
-    if labels > 1:
-        raise InputError(
-            f"{folder} is a classifier with {labels} labels; a cross-encoder has one. Name a pooling for its body alone."
-        )
-    if modules.pooling is None and not labels:
-        raise InputError(
-            f"{folder} does not say how to pool token vectors; set student.pooling, teacher.pooling or --pooling: {POOLING_HELP}."
-        )
-    return modules.pooling
-
-
 def read_architecture(folder: Path) -> Architecture:
     """The architecture that the `config.json` in `folder` describes."""
     config = read_settings(folder / "config.json")
@@ -359,9 +316,7 @@ def _transformer_params(
     names = tensor_names(module.NAMES, shapes)
     params = params_from_tensors(tensors, names, shapes, prefixes=module.PREFIXES, source=source, frozen=frozen)
     if definition.pooling.tokens == "pooler" and POOLER + "kernel" not in params:
-        raise InputError(
-            f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks; choose another such as cls."
-        )
+        raise InputError(f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks.")
     if definition.reads_pairs:
         names = head_names(definition.architecture)
         head = {name: tensor for name, tensor in tensors.items() if name in names.values()}

@@ -4,7 +4,6 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,11 +12,17 @@ from jaxdistill.core.files import inside, read_json
 from jaxdistill.encoders.architecture import LAYER_CHOICES, MEANS, Dense, Pooling, SentenceNorm
 from jaxdistill.encoders.hugging_face import read_settings, refuse_others
 from jaxdistill.models.checkpoints import static
-from jaxdistill.models.checkpoints.weights import read_checkpoint
+from jaxdistill.models.checkpoints.weights import read_checkpoint, read_safetensors
 
-POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last", "weightedmean": "weightedmean"}
-POOLING_MODES |= {"mean_sqrt_len_tokens": "mean_sqrt_len"}
-"""Supported values of `pooling_mode`, mapped to ours."""
+POOLINGS = {
+    "pooling_mode_cls_token": ("cls", "cls"),
+    "pooling_mode_max_tokens": ("max", "max"),
+    "pooling_mode_mean_tokens": ("mean", "mean"),
+    "pooling_mode_mean_sqrt_len_tokens": ("mean_sqrt_len_tokens", "mean_sqrt_len"),
+    "pooling_mode_weightedmean_tokens": ("weightedmean", "weightedmean"),
+    "pooling_mode_lasttoken": ("lasttoken", "last"),
+}
+"""Maps sentence-transformers' old flags of poolings to its newer values of `pooling_mode`, and to our names."""
 CLASSIFIER = "ForSequenceClassification"
 """Ending of a classifier's name in `architectures` of its `config.json`."""
 STATIC = "StaticEmbedding"
@@ -26,21 +31,13 @@ TOKENS = "token_embeddings"
 """sentence-transformers' name for the vectors that pooling reads."""
 LAYER_POOLING = "LayerPooling"
 """This project's module for poolings that sentence-transformers lacks, and refuses."""
-TO_SENTENCES = rf"{STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling| {LAYER_POOLING})"
-ORDER = re.compile(rf"(Transformer|({TO_SENTENCES})( Dense| LayerNorm)*)( Normalize)?")
-"""Supported orders of modules: a transformer alone, or modules that give one vector per sentence, and layers on these vectors. A
-linear layer on tokens commutes with a pooling that is a mean, and may come before it."""
-OLD_POOLING_FLAGS = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
+ORDER = re.compile(
+    rf"(Transformer|({STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling| {LAYER_POOLING}))( Dense| LayerNorm)*)( Normalize)?"
+)
+"""Supported orders of modules. A linear layer on tokens commutes with a pooling that is a mean, and may come before it."""
 TEXT_SETTINGS = (
     "tokenizer_args", "tokenizer_kwargs", "processor_kwargs", "config_args", "config_kwargs", "processing_kwargs",
-    "model_args", "model_kwargs", "query_length", "document_length", "query_expansion",
+    "model_args", "model_kwargs", "query_length", "document_length", "query_expansion", "tokenizer_name_or_path",
 )  # fmt: skip
 """Settings of the Transformer module that change how sentence-transformers reads text or builds the encoder."""
 HARMLESS_SETTINGS = (
@@ -49,10 +46,6 @@ HARMLESS_SETTINGS = (
     "add_pooling_layer", "device_map", "low_cpu_mem_usage", "use_safetensors",
 )  # fmt: skip
 """Entries of `TEXT_SETTINGS` that change no vector."""
-GENERAL_SETTINGS = {
-    "model_type": ("SentenceTransformer", "CrossEncoder"), "similarity_fn_name": ("cosine", "dot"), "truncate_dim": (),
-}  # fmt: skip
-"""Implemented values of `config_sentence_transformers.json`; `teacher.dims` truncates a teacher's vectors."""
 DENSE_ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": "tanh",
     "torch.nn.modules.linear.Identity": "identity",
@@ -74,12 +67,11 @@ class Modules:
     pooling: Pooling | None
     """None if no module pools."""
     dense: Sequence[tuple[Dense | SentenceNorm, Path]]
-    """Layers on the pooled sentence, each with its folder."""
+    """Layers, each with its folder."""
     normalize: bool
     max_length: int
     """Maximum tokens per sentence; 0: not stated."""
     lower_case: bool
-    """Whether text is lower-cased before the tokenizer sees it."""
     similarity: str
     prompts: dict[str, str]
     default_prompt: str | None
@@ -98,14 +90,30 @@ def read_modules(folder: Path) -> Modules:
 
     Raises `InputError` for modules and settings that are not implemented, and for paths outside `folder`.
     """
-    entries = _entries(folder)
+    entries = [("Transformer", folder)]
+    weights = folder / "model.safetensors"
+    if (folder / "modules.json").exists():
+        entries = []
+        for entry in read_json(folder / "modules.json"):  # in this order; sentence-transformers reads no `idx`
+            kind = entry["type"]
+            if kind.partition(".")[0] in (
+                "sentence_transformers",
+                "jaxdistill",
+            ):  # another package's may compute anything
+                kind = kind.rpartition(".")[2]
+            if kind != "Dropout":  # has an effect in training only
+                entries.append((kind, inside(folder, folder / entry.get("path", ""))))
+    elif weights.exists() and "embeddings" in read_safetensors(weights):  # model2vec's table
+        entries = [(STATIC, folder)]
+        if read_settings(folder / "config.json").get("normalize"):
+            entries.append(("Normalize", folder))
     kinds, root = [kind for kind, _ in entries], entries[0][1]
     file = folder / "config_sentence_transformers.json"
     general = read_settings(file) if file.exists() else {}
-    refuse_others(general, GENERAL_SETTINGS, file=file)
+    readable = {"model_type": ("SentenceTransformer", "CrossEncoder"), "similarity_fn_name": ("cosine", "dot")}
+    refuse_others(general, readable | {"truncate_dim": ()}, file=file)  # `teacher.dims` truncates a teacher's vectors
     is_static, is_cross = kinds[0] == STATIC, general.get("model_type") == "CrossEncoder"
     pooling = static.POOLING if is_static else _pooling(dict(entries))
-    is_mean = pooling is not None and pooling.tokens in MEANS
     dense = []
     for index, (kind, path) in enumerate(entries):
         file = path / "config.json"
@@ -118,18 +126,28 @@ def read_modules(folder: Path) -> Modules:
         if kind == "LayerNorm":
             dense.append((SentenceNorm(width=config["dimension"]), path))
         elif kind == "Dense":
-            layer = _dense(config, file)
-            dense.append((layer, path))
-            commutes = is_mean and layer.activation == "identity" and config.get("module_input_name") == TOKENS
+            refuse_others(config, {"use_residual": (False,), "activation_function": [*DENSE_ACTIVATIONS]}, file=file)
+            activation = DENSE_ACTIVATIONS[config.get("activation_function", "torch.nn.modules.activation.Tanh")]
+            sizes = {name: config[name] for name in ("in_features", "out_features")}
+            dense.append((Dense(**sizes, bias=config.get("bias", True), activation=activation), path))
+            is_linear_on_tokens = activation == "identity" and config.get("module_input_name") == TOKENS
+            commutes = is_linear_on_tokens and pooling is not None and pooling.tokens in MEANS
         if reads_tokens and not commutes:
             kinds[index] = f"{kind} on tokens"  # in no supported order
     if not ORDER.fullmatch(" ".join(kinds)) or (is_cross and len(kinds) > 1):
         raise InputError(
-            f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer or StaticEmbedding, perhaps WeightedLayerPooling, "
-            f"linear Dense before {', '.join(MEANS)}, Pooling, Dense and LayerNorm, and Normalize at the end can be read; or the single "
-            "Transformer of a cross-encoder."
+            f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer or StaticEmbedding, then WeightedLayerPooling, "
+            "Pooling, Dense, LayerNorm and Normalize can be read, in this order, or the single Transformer of a cross-encoder."
         )
-    options = _text_options(root, scores=is_cross)
+    file = min(root.glob("sentence_*_config.json"), default=None)
+    options = read_settings(file) if file else {}
+    task, output, name = "feature-extraction", "last_hidden_state", TOKENS
+    if is_cross:
+        task, output, name = "sequence-classification", "logits", "scores"
+    modality = {"text": {"method": "forward", "method_output_name": output}}
+    readable = {"transformer_task": (task,), "module_output_name": (name,), "modality_config": (modality,)}
+    changing = {name: _changing(options.get(name)) or None for name in TEXT_SETTINGS}
+    refuse_others(options | changing, readable | dict.fromkeys(TEXT_SETTINGS, ()), file=file or "")
     return Modules(
         transformer=root,
         is_static=is_static,
@@ -144,65 +162,12 @@ def read_modules(folder: Path) -> Modules:
     )
 
 
-def _entries(folder: Path) -> list[tuple[str, Path]]:
-    """Kind and folder of each module, in the file's order; sentence-transformers reads no `idx`."""
-    path = folder / "modules.json"
-    if not path.exists():
-        if not static.is_model2vec(folder):
-            return [("Transformer", folder)]
-        normalize = [("Normalize", folder)] if read_settings(folder / "config.json").get("normalize") else []
-        return [(STATIC, folder), *normalize]
-    entries = []
-    for entry in read_json(path):
-        kind = entry["type"]
-        if kind.partition(".")[0] in ("sentence_transformers", "jaxdistill"):  # another package's may compute anything
-            kind = kind.rpartition(".")[2]
-        if kind != "Dropout":  # has an effect in training only
-            entries.append((kind, inside(folder, folder / entry.get("path", ""))))
-    return entries
-
-
-def _dense(config: Mapping[str, Any], file: Path) -> Dense:
-    """The dense layer that the `config.json` of a module describes."""
-    refuse_others(config, {"use_residual": (False,), "activation_function": [*DENSE_ACTIVATIONS]}, file=file)
-    return Dense(
-        in_features=config["in_features"],
-        out_features=config["out_features"],
-        bias=config.get("bias", True),
-        activation=DENSE_ACTIVATIONS[config.get("activation_function", "torch.nn.modules.activation.Tanh")],
-    )
-
-
-def _text_options(folder: Path, *, scores: bool) -> dict[str, Any]:
-    """Settings of the Transformer module in `folder`; `scores`: the module is a cross-encoder's.
-
-    Raises `InputError` for settings that read texts as chat messages, pool inside, or change the vectors in other ways.
-    """
-    paths = sorted(folder.glob("sentence_*_config.json"))
-    if not paths:
-        return {}
-    path = paths[0]
-    task, output, name = "feature-extraction", "last_hidden_state", TOKENS
-    if scores:
-        task, output, name = "sequence-classification", "logits", "scores"
-    readable = {
-        "transformer_task": (task,),
-        "modality_config": ({"text": {"method": "forward", "method_output_name": output}},),
-        "module_output_name": (name,),
-        "tokenizer_name_or_path": (),
-    }
-    options = read_settings(path)
-    changing = {name: _changing(options.get(name)) or None for name in TEXT_SETTINGS}
-    refuse_others(options | changing, readable | dict.fromkeys(TEXT_SETTINGS, ()), file=path)
-    return options
-
-
 def _changing(settings: object) -> object:
-    """The entries of a `TEXT_SETTINGS` value that change vectors; empty if none does."""
+    """The entries of a `TEXT_SETTINGS` value that change vectors; None if none does."""
     if not isinstance(settings, dict):
         return settings
     changing = {key: _changing(value) for key, value in settings.items() if key not in HARMLESS_SETTINGS}
-    return {key: value for key, value in changing.items() if value not in (None, {})}
+    return {key: value for key, value in changing.items() if value is not None} or None
 
 
 def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
@@ -214,34 +179,25 @@ def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
     path = folders["Pooling"] / "config.json"
     config = read_settings(path)
     refuse_others(config, {"include_prompt": (True,)}, file=path)
-    modes = config.get("pooling_mode") or [mode for flag, mode in OLD_POOLING_FLAGS.items() if config.get(flag)]
+    modes = config.get("pooling_mode") or [mode for flag, (mode, _) in POOLINGS.items() if config.get(flag)]
     mode = modes if isinstance(modes, str) else "+".join(modes or ["mean"])
-    # sentence-transformers skips the mean over layers unless the transformer outputs all layers.
-    outputs_all = read_settings(folders["Transformer"] / "config.json").get("output_hidden_states") is True
     layers = "last"
-    if outputs_all and "WeightedLayerPooling" in folders:
-        layers = _averaged_layers(folders["WeightedLayerPooling"])
+    averager = folders.get("WeightedLayerPooling")
+    # sentence-transformers skips the mean over layers unless the transformer outputs all layers.
+    if averager and read_settings(folders["Transformer"] / "config.json").get("output_hidden_states") is True:
+        config, weights = read_settings(averager / "config.json"), read_checkpoint(averager)["layer_weights"]
+        count, start = config.get("num_hidden_layers", 12), config.get("layer_start", 4)
+        averaged = tuple(start + np.flatnonzero(weights))
+        layers = f"{weights.tolist()} from layer {start} on"  # which `Pooling` refuses
+        if averaged and np.ptp(weights[weights != 0.0]) <= 1e-6 and len(weights) == count + 1 - start:
+            # An encoder of fewer than 3 layers has no last four states; its `last4` would be `all`.
+            choices = [choice for choice in LAYER_CHOICES if choice != "last4" or count >= 3]
+            matching = [
+                choice for choice in choices if Pooling(tokens="mean", layers=choice).indices(count) == averaged
+            ]
+            layers = next(iter(matching), layers)
     with errors_of(str(path)):
-        return Pooling(tokens=POOLING_MODES.get(mode, mode), layers=layers)
-
-
-def _averaged_layers(folder: Path) -> str:
-    """The choice of layers, one of `LAYER_CHOICES`, that a WeightedLayerPooling averages.
-
-    If it weights layers in another way, a description that `Pooling` refuses.
-    """
-    config = read_settings(folder / "config.json")
-    layers, start = config.get("num_hidden_layers", 12), config.get("layer_start", 4)
-    weights = read_checkpoint(folder)["layer_weights"]
-    averaged = tuple(start + np.flatnonzero(weights))
-    has_equal_weights = bool(averaged) and np.ptp(weights[weights != 0.0]) <= 1e-6
-    if has_equal_weights and len(weights) == layers + 1 - start:
-        # An encoder of fewer than 3 layers has no last four states; its `last4` would be `all`.
-        choices = [choice for choice in LAYER_CHOICES if choice != "last4" or layers >= 3]
-        for choice in choices:
-            if Pooling(tokens="mean", layers=choice).indices(layers) == averaged:
-                return choice
-    return f"{weights.tolist()} from layer {start} on"
+        return Pooling(tokens=dict(POOLINGS.values()).get(mode, mode), layers=layers)
 
 
 def sentence_tensors(index: int, layer: Dense | SentenceNorm) -> dict[str, str]:

@@ -5,12 +5,11 @@ A graph maps `input_ids`, `attention_mask` and, if the model has them, `token_ty
 exported folder as transformers and sentence-transformers load it.
 """
 
-import contextlib
 import importlib
 import importlib.util
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,44 +24,41 @@ NEEDS = ("torch", "onnx", "onnxruntime", "onnxscript", "sentence_transformers")
 """Packages of the extra `onnx`; torch first, because the extra would fetch its CUDA build where it is missing."""
 FOLDER, FLOAT, INT8 = "onnx", "model.onnx", "model_quantized.onnx"
 """Names as transformers.js and sentence-transformers expect them: float32, and 8-bit weights."""
-OPSET = 18
-
-Encode = Callable[[Sequence[Any]], Float[np.ndarray, "n e"]]
-"""Maps sentences, or pairs for a cross-encoder, to vectors or logits."""
 
 
-def check(model: SentenceModel | None = None) -> None:
+def check(model: SentenceModel) -> None:
     """Raises `InputError` if a package is missing, or if ONNX cannot hold `model`."""
     if missing := [package for package in NEEDS if importlib.util.find_spec(package) is None]:
         raise InputError(
             f"--to=onnx needs the package {missing[0]}: install PyTorch's CPU build (pytorch.org), then pip install 'jaxdistill[onnx]'"
         )
-    if model and not (model.definition.pooling.in_sentence_transformers or model.definition.reads_pairs):
-        raise InputError(
-            f"onnx cannot hold pooling {model.definition.pooling}; pool the last layer or a mean of layers."
-        )
+    pooling = model.definition.pooling
+    if not (pooling.in_sentence_transformers or model.definition.reads_pairs):
+        raise InputError(f"onnx cannot hold pooling {pooling}; pool the last layer or a mean of layers.")
 
 
 def write(model: SentenceModel, folder: Path) -> list[Path]:
     """Writes both files into the export in `folder`; returns their paths."""
     files = [folder / FOLDER / name for name in (FLOAT, INT8)]
     files[0].parent.mkdir(exist_ok=True)
-    trace(model, folder, files[0])
-    with _quiet():
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # the packages warn a lot; the result is compared afterwards
+    try:
+        trace(model, folder, files[0])
         rounding = importlib.import_module("onnxruntime.quantization")
         # 7-bit weights: processors without VNNI add pairs of products in 16 bits, which would overflow with 8 bits.
         # Asymmetric weights lose less: mean cosine 0.9905 instead of 0.9899 on 1,000 texts of six languages.
         rounding.quantize_dynamic(*files, weight_type=rounding.QuantType.QUInt8, per_channel=True, reduce_range=True)
+    finally:
+        logging.disable(before)
     return files
 
 
-def encoder(model: SentenceModel, file: Path) -> Encode:
-    """A function that runs a file in ONNX Runtime, one text (or pair) at a time, and gives its last output."""
+def encoder(model: SentenceModel, file: Path) -> Callable[[Sequence[Any]], Float[np.ndarray, "n e"]]:
+    """A function of texts, or pairs, that runs a file in ONNX Runtime, one at a time, and gives vectors or logits."""
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     names = [entry.name for entry in session.get_inputs()]
 
     def encode(texts: Sequence[Any]) -> np.ndarray:
@@ -82,21 +78,22 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
     """Writes the graph in float32."""
     import onnx
     import torch
+    from transformers.utils import logging as bars
 
     sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     names = ["input_ids", "attention_mask"]
     if model.definition.architecture.token_types > 1:
         names.append("token_type_ids")
-    outputs = ["logits"] if model.definition.reads_pairs else ["last_hidden_state", "sentence_embedding"]
-    with torch.no_grad(), _quiet():
+    bars.disable_progress_bar()
+    with torch.no_grad(), warnings.catch_warnings(action="ignore"):
         program = torch.onnx.export(
-            (_table(model) if model.definition.architecture.is_static else _transformer(model, folder)).eval(),
+            _traced(model, folder).eval(),
             # A shared tensor would become a single input.
             kwargs={name: torch.ones((2, 7), dtype=torch.int64) for name in names},
             dynamic_shapes={name: sizes for name in names},
             input_names=names,
-            output_names=outputs,
-            opset_version=OPSET,
+            output_names=["logits"] if model.definition.reads_pairs else ["last_hidden_state", "sentence_embedding"],
+            opset_version=18,
             dynamo=True,
             verbose=False,
         )
@@ -106,70 +103,50 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
     onnx.save(graph, file)
 
 
-def _transformer(model: SentenceModel, folder: Path) -> Any:
-    """A transformer and the modules after it as a torch module that maps token ids to the outputs."""
-    import sentence_transformers
+def _traced(model: SentenceModel, folder: Path) -> Any:
+    """The torch module that is traced: maps token ids to the outputs."""
     import torch
     import transformers
+    from sentence_transformers import SentenceTransformer
 
-    reads_pairs = model.definition.reads_pairs
-    kind = transformers.AutoModelForSequenceClassification if reads_pairs else transformers.AutoModel
+    definition, params, others = model.definition, model.params, []
+    if definition.architecture.is_static:
+        _, params = folded(definition, params)
+    elif not definition.reads_pairs:
+        others = list(SentenceTransformer(str(folder), device="cpu"))[1:]
+    kind = transformers.AutoModelForSequenceClassification if definition.reads_pairs else transformers.AutoModel
 
-    class Traced(torch.nn.Module):
+    class Table(torch.nn.Module):
+        """Rows of a table and their mean."""
+
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Embedding.from_pretrained(torch.tensor(params[TABLE]))
+
+        def forward(self, input_ids, attention_mask):
+            rows = self.table(input_ids)
+            counted = (attention_mask * (input_ids != definition.architecture.dropped_id)).unsqueeze(-1).to(rows.dtype)
+            mean = (rows * counted).sum(1) / counted.sum(1).clamp(min=1.0)
+            return rows, torch.nn.functional.normalize(mean, dim=1) if definition.normalize else mean
+
+    class Transformer(torch.nn.Module):
+        """A transformer and the modules after it."""
+
         def __init__(self):
             super().__init__()
             self.body = kind.from_pretrained(folder, attn_implementation="eager")
-            if not reads_pairs:
-                whole = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
-                self.others = torch.nn.ModuleList(list(whole)[1:])
+            self.others = torch.nn.ModuleList(others)
 
         def forward(self, input_ids, attention_mask, token_type_ids=None):
             types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
             outputs = self.body(input_ids=input_ids, attention_mask=attention_mask, **types)
-            if reads_pairs:
+            if definition.reads_pairs:
                 return outputs.logits
             features = {"token_embeddings": outputs.last_hidden_state, "attention_mask": attention_mask}
-            if model.definition.pooling.averages_layers:
+            if definition.pooling.averages_layers:
                 features["all_layer_embeddings"] = outputs.hidden_states
             for module in self.others:
                 features = module(features)
             return features["token_embeddings"], features["sentence_embedding"]
 
-    return Traced()
-
-
-def _table(model: SentenceModel) -> Any:
-    """A static encoder as a torch module: rows of a table and their mean."""
-    import torch
-
-    dropped, normalize = model.definition.architecture.dropped_id, model.definition.normalize
-
-    class Table(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            _, params = folded(model.definition, model.params)
-            self.table = torch.nn.Embedding.from_pretrained(torch.tensor(params[TABLE]))
-
-        def forward(self, input_ids, attention_mask):
-            rows = self.table(input_ids)
-            counted = (attention_mask * (input_ids != dropped)).unsqueeze(-1).to(rows.dtype)
-            mean = (rows * counted).sum(1) / counted.sum(1).clamp(min=1.0)
-            return rows, torch.nn.functional.normalize(mean, dim=1) if normalize else mean
-
-    return Table()
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silences progress bars and warnings of the packages that write graphs; the result is compared afterwards."""
-    from transformers.utils import logging as bars
-
-    bars.disable_progress_bar()
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
+    return Table() if definition.architecture.is_static else Transformer()

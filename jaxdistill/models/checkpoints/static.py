@@ -17,16 +17,11 @@ from jaxdistill.core import unknown_id
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.hugging_face import read_settings
 from jaxdistill.models.checkpoints.tokenizer import read_tokenizer, tokenizer_json
-from jaxdistill.models.checkpoints.weights import check_finite, read_checkpoint, read_safetensors
+from jaxdistill.models.checkpoints.weights import check_finite, read_checkpoint
 
-FAMILY = "static"
-MODEL2VEC = "model2vec"
-"""`model_type` of model2vec's `config.json`."""
 TABLE = "transformer/embeddings/word/embedding"
 MAX_LENGTH = 1 << 20
 """Maximum tokens per sentence if a folder states none."""
-MODEL2VEC_MAX_LENGTH = 512
-"""Maximum tokens per sentence if a model2vec folder states none."""
 POOLING = Pooling(tokens="mean")
 
 
@@ -34,7 +29,7 @@ def architecture_of(table: Float[np.ndarray, "v d"], dropped_id: int) -> Archite
     """The architecture of a static encoder with this table, whose mean ignores the token `dropped_id`; -1: none."""
     entries, width = table.shape
     return Architecture(
-        family=FAMILY, vocab_size=entries, hidden_size=width, layers=0, heads=1, intermediate_size=0, max_positions=MAX_LENGTH,
+        family="static", vocab_size=entries, hidden_size=width, layers=0, heads=1, intermediate_size=0, max_positions=MAX_LENGTH,
         hidden_dropout=0.0, attention_dropout=0.0, position_table=False, embedding_norm=False, dropped_id=dropped_id,
     )  # fmt: skip
 
@@ -45,21 +40,11 @@ def dropped_id(tokenizer: tokenizers.Tokenizer) -> int:
     return -1 if unknown is None else unknown
 
 
-def is_model2vec(folder: Path) -> bool:
-    """Whether `folder` is model2vec's, whose `config.json` has no `model_type` before December 2024."""
-    config, weights = folder / "config.json", folder / "model.safetensors"
-    if not config.exists():
-        return False
-    model_type = read_settings(config).get("model_type")
-    if model_type is None and weights.exists():
-        return "embeddings" in read_safetensors(weights)
-    return model_type == MODEL2VEC
-
-
 def read(folder: Path) -> tuple[Architecture, Float[np.ndarray, "v d"], tokenizers.Tokenizer, int]:
     """Reads either format: architecture, table, tokenizer, and maximum tokens per sentence."""
-    tensors, of_model2vec = read_checkpoint(folder), is_model2vec(folder)
-    name = "embedding.weight" if "embedding.weight" in tensors else "embeddings"
+    tensors = read_checkpoint(folder)
+    of_model2vec = "embeddings" in tensors
+    name = "embeddings" if of_model2vec else "embedding.weight"
     table = tensors[name].astype(np.float32)
     if "mapping" in tensors:  # tokens share rows
         table = table[tensors["mapping"].astype(np.int64)]
@@ -68,7 +53,7 @@ def read(folder: Path) -> tuple[Architecture, Float[np.ndarray, "v d"], tokenize
     # Both packages read only tokenizer.json; model2vec replaces its truncation by the length in config.json.
     tokenizer = without_special_tokens(read_tokenizer(folder, vocab_size=len(table), settings=False))
     if of_model2vec:
-        max_length = read_settings(folder / "config.json").get("max_length", MODEL2VEC_MAX_LENGTH)
+        max_length = read_settings(folder / "config.json").get("max_length", 512)  # model2vec's default
     else:
         truncation = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).truncation
         max_length = truncation["max_length"] if truncation else None

@@ -17,39 +17,27 @@ from typing import Any
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from jaxdistill.core import InputError, unknown_id
+from jaxdistill.core import InputError
 from jaxdistill.core.files import while_reading
 from jaxdistill.encoders.hugging_face import read_settings, refuse_others
 from jaxdistill.models.checkpoints.weights import first_file
 
-SENTENCEPIECE = "sentencepiece.bpe.model"
-VOCABULARIES = ("vocab.txt", "vocab.json", SENTENCEPIECE)
-ADDED_TOKENS = "added_tokens.json"
-"""Older checkpoints' file of tokens beyond the vocabulary, with their ids."""
-CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
+VOCABULARIES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model")
+CONFIG, SPECIAL_TOKENS, ADDED_TOKENS = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 TOKENIZER_FILES = (SPECIAL_TOKENS, ADDED_TOKENS, "merges.txt", *VOCABULARIES)
 """Files of a tokenizer besides `tokenizer.json` and `CONFIG`."""
-UNLIMITED = 10**6
-"""A `model_max_length` above this means no limit; transformers writes 1e30."""
 GENERIC_CLASS = "PreTrainedTokenizerFast"
 """The class that uses `tokenizer.json` unchanged."""
 TYPED_CLASSES = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
 """Classes that pass token types to the model unless `model_input_names` says otherwise."""
 WORDPIECE_CLASSES = (*TYPED_CLASSES, "DistilBertTokenizer", "MPNetTokenizer")
 """Classes that override the normalizer by `NORMALIZER_SETTINGS`."""
-FAMILIES_WITH_CLASS = ("qwen2",)
-"""Families for which transformers uses its own class, whatever the files name; it overrides how text is split into words."""
 NORMALIZER_SETTINGS = {
     "do_lower_case": ("lowercase", True),
     "strip_accents": ("strip_accents", None),
     "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
 """Settings of `WORDPIECE_CLASSES`: the normalizer's attribute and the default."""
-WORDPIECE_TOKENS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
-"""Tokens that `WORDPIECE_CLASSES` use whatever `tokenizer.json` says, with their defaults."""
-
-SAMPLED_ENTRIES = 200
-"""Number of entries of a vocabulary with which a tokenizer is tested."""
 OFFSETS = sorted(range(-32, 33), key=abs)
 """Distances from a score's nearest decimal, in units of the last digit, at which `_decimal` searches."""
 
@@ -75,16 +63,22 @@ def read_tokenizer(
                 refuse_others(tokenizer.truncation or {}, {"direction": ("right",)}, file=path)
             if settings and not _is_read_unchanged(tokenizer, folder):
                 tokenizer = _from_transformers(folder)
-        if settings:
-            _append_end(tokenizer, config)
+        adds_end = settings and "AutoTokenizer" in (config.get("auto_map") or {}) and config.get("add_eos_token")
+        if adds_end and not tokenizer.num_special_tokens_to_add(is_pair=False):  # as GTE-Qwen2's own code does
+            end = _content(config["eos_token"])
+            template = processors.TemplateProcessing(
+                single=["$A", end],
+                pair=["$A", end, "$B:1", f"{end}:1"],
+                special_tokens=[(end, tokenizer.token_to_id(end))],
+            )
+            steps = [template] if tokenizer.post_processor is None else [tokenizer.post_processor, template]
+            tokenizer.post_processor = processors.Sequence(steps)
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        _check_reads_own_words(tokenizer, folder)
     token, largest_id = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1))
     if vocab_size is not None and largest_id >= vocab_size:
         raise InputError(
-            f"{folder}: the tokenizer has ids up to {largest_id} ({token!r}), but the word embeddings have {vocab_size} rows; if no text "
-            f"needs that token, remove it from {CONFIG} and {SPECIAL_TOKENS}."
+            f"{folder}: the tokenizer has ids up to {largest_id} ({token!r}), but the word embeddings have {vocab_size} rows."
         )
     if lower_case:
         steps = [normalizers.Lowercase()] + ([tokenizer.normalizer] if tokenizer.normalizer else [])
@@ -96,7 +90,7 @@ def length_limit(folder: Path) -> int:
     """The tokenizer's `model_max_length`, once called `max_len`; 0 if it has none."""
     config = _settings(folder / CONFIG)
     limit = config.get("model_max_length", config.get("max_len")) or 0
-    return int(limit) if limit < UNLIMITED else 0
+    return int(limit) if limit < 10**6 else 0  # transformers writes 1e30 for no limit
 
 
 def gives_types(folder: Path) -> bool:
@@ -114,55 +108,46 @@ def _settings(path: Path) -> dict[str, Any]:
 
 def _class_of(folder: Path) -> str | None:
     """The tokenizer class that the folder names, without the suffix `Fast`; None if it names none."""
-    for file in (CONFIG, "config.json"):
-        if name := _settings(folder / file).get("tokenizer_class"):
-            return name.removesuffix("Fast")
-    return None
+    name = _settings(folder / CONFIG).get("tokenizer_class") or _settings(folder / "config.json").get("tokenizer_class")
+    return name and name.removesuffix("Fast")
 
 
 def _is_read_unchanged(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     """Whether transformers would use `tokenizer`, which is as in `tokenizer.json`, without a change; False if in doubt."""
-    if _settings(folder / "config.json").get("model_type") in FAMILIES_WITH_CLASS:
-        return False
-    config = _settings(folder / CONFIG)
-    if (decoder := config.get("added_tokens_decoder")) is not None:
-        added = {token["content"] for token in decoder.values()}
-    else:
-        added = set(_settings(folder / ADDED_TOKENS))
+    config, special = _settings(folder / CONFIG), _settings(folder / SPECIAL_TOKENS)
+    decoder = config.get("added_tokens_decoder")
+    added = _settings(folder / ADDED_TOKENS) if decoder is None else {token["content"] for token in decoder.values()}
     present = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    if not named_tokens(folder) | added <= present:
+    # transformers reads this family by its own class, which splits text in its own way, whatever the files name.
+    has_own_class = _settings(folder / "config.json").get("model_type") == "qwen2"
+    if has_own_class or not {*named_tokens(folder), *added} <= present:
         return False
     class_name = _class_of(folder) or WORDPIECE_CLASSES[0]
     if class_name not in WORDPIECE_CLASSES:
         return class_name == GENERIC_CLASS.removesuffix("Fast")
     stated = {key: config.get(key, default) for key, (_, default) in NORMALIZER_SETTINGS.items()}
-    return wordpiece_settings(tokenizer) == stated and _uses_named_tokens(tokenizer, folder)
-
-
-def _uses_named_tokens(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
-    """Whether a WordPiece tokenizer's [CLS], [SEP] and [UNK] are those that the files beside `tokenizer.json` name."""
+    if wordpiece_settings(tokenizer) != stated:
+        return False
+    # These classes use the [CLS], [SEP] and [UNK] of the files beside tokenizer.json, whatever it says.
     empty = tokenizer.encode("")  # with padding, where the file says so
     used = [token for token, is_read in zip(empty.tokens, empty.attention_mask, strict=True) if is_read]
-    used.append(tokenizer.model.unk_token)
-    files = (_settings(folder / CONFIG), _settings(folder / SPECIAL_TOKENS))
     named = []
-    for key, default in WORDPIECE_TOKENS.items():
-        named.append({_content(file[key]) for file in files if file.get(key)} or {default})
-    return [{token} for token in used] == named
+    for key, default in {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}.items():
+        named.append({_content(file[key]) for file in (config, special) if file.get(key)} or {default})
+    return [{token} for token in (*used, tokenizer.model.unk_token)] == named
 
 
 def wordpiece_settings(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
     """The settings with which `WORDPIECE_CLASSES` split text as the tokenizer does; empty if they cannot."""
     model, normalizer = tokenizer.model, tokenizer.normalizer
+    without_setting = ("##", 100, True)
     is_like_bert = (
         isinstance(model, models.WordPiece)
         and isinstance(normalizer, normalizers.BertNormalizer)
         and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+        and (model.continuing_subword_prefix, model.max_input_chars_per_word, normalizer.clean_text) == without_setting
     )
     if not is_like_bert:
-        return {}
-    # The classes have no settings for these.
-    if (model.continuing_subword_prefix, model.max_input_chars_per_word, normalizer.clean_text) != ("##", 100, True):
         return {}
     return {key: getattr(normalizer, attribute) for key, (attribute, _) in NORMALIZER_SETTINGS.items()}
 
@@ -181,37 +166,6 @@ def named_tokens(folder: Path) -> set[str]:
 def _content(token: Any) -> Any:
     """The text of a special token, which a file may describe in more detail."""
     return token.get("content") if isinstance(token, dict) else token
-
-
-def _append_end(tokenizer: tokenizers.Tokenizer, config: Mapping[str, Any]) -> None:
-    """Appends `eos_token` to each text, as GTE-Qwen2's own code would, unless `tokenizer.json` already adds tokens."""
-    adds_end = "AutoTokenizer" in (config.get("auto_map") or {}) and config.get("add_eos_token")
-    if not adds_end or tokenizer.num_special_tokens_to_add(is_pair=False):
-        return
-    text = _content(config["eos_token"])
-    template = processors.TemplateProcessing(
-        single=["$A", text],
-        pair=["$A", text, "$B:1", f"{text}:1"],
-        special_tokens=[(text, tokenizer.token_to_id(text))],
-    )
-    steps = [template] if tokenizer.post_processor is None else [tokenizer.post_processor, template]
-    tokenizer.post_processor = processors.Sequence(steps)
-
-
-def _check_reads_own_words(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
-    """Raises `InputError` if the tokenizer does not know half of its vocabulary's words: its files belong to another class."""
-    size = tokenizer.get_vocab_size(with_added_tokens=True)
-    entries = [tokenizer.id_to_token(id) or "" for id in range(0, size, max(1, size // SAMPLED_ENTRIES))]
-    words = [entry.removeprefix("##").strip("\u2581\u0120") for entry in entries]  # without marks of spaces
-    words = [word for word in words if word.isalnum()]
-    # A word that the tokenizer does not know becomes the unknown token, or that and the mark of a space.
-    ids_of_unknown = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}
-    encodings = tokenizer.encode_batch(words, add_special_tokens=False)
-    read_words = sum(not ids_of_unknown.issuperset(encoding.ids) for encoding in encodings)
-    if 2 * read_words <= len(words):
-        raise InputError(
-            f"{folder}: the tokenizer knows {read_words} of {len(words)} words of its own vocabulary; correct tokenizer_class in {CONFIG}."
-        )
 
 
 def _from_transformers(folder: Path) -> tokenizers.Tokenizer:

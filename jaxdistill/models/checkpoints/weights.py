@@ -11,24 +11,14 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-import safetensors
 import safetensors.numpy
 
 from jaxdistill.core import InputError
 from jaxdistill.core.files import inside, while_reading
 from jaxdistill.encoders.hugging_face import Part, read_settings, refuse_adapter
 
-FILES = ("model.safetensors", "pytorch_model.bin")
-WEIGHT_FILES = tuple(name + end for name in FILES for end in ("", ".index.json"))
-"""File names of weights, in the order in which they are tried."""
-
-IRREGULAR_DTYPES = {
-    "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2, "BOOL": np.bool_,
-}  # fmt: skip
-"""NumPy's dtypes for names in safetensors files that are not a kind and a number of bits, as F32 is."""
 OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
 """Prefixes that training programs add to names, before the family's own prefix."""
-
 UNREAD = re.compile(
     r"(^|\.)(position_ids|inv_freq|pooler\.(dense\.)?(weight|bias))$"
     r"|^(\w+\.)?(cls|lm_head|classifier|pre_classifier|mlp|qa_outputs|seq_relationship|vocab_\w+|fit_denses?"
@@ -48,10 +38,10 @@ def first_file(folder: Path, names: Sequence[str], content: str) -> Path:
 def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
     """All tensors of the checkpoint in `folder`, by their names in the file; raises `InputError` if it has a LoRA adapter."""
     refuse_adapter(folder)
-    first = first_file(folder, WEIGHT_FILES, "weights")
-    files = [first]
-    if first.suffix == ".json":  # an index, which maps each tensor to the file that has it
-        names = sorted(set(read_settings(first)["weight_map"].values()))
+    names = [name + end for name in ("model.safetensors", "pytorch_model.bin") for end in ("", ".index.json")]
+    files = [first_file(folder, names, "weights")]
+    if files[0].suffix == ".json":  # an index, which maps each tensor to the file that has it
+        names = sorted(set(read_settings(files[0])["weight_map"].values()))
         files = [inside(folder, folder / name) for name in names]
     tensors: dict[str, np.ndarray] = {}
     for file in files:
@@ -65,7 +55,6 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     safetensors' own NumPy interface would copy them, and a frozen teacher would then be in memory beside its copy on the devices.
     """
     with while_reading(path):
-        safetensors.safe_open(path, "np")  # checks that the header describes the file
         content = np.memmap(path, np.uint8, "r")
         start = 8 + int.from_bytes(content[:8].tobytes(), "little")
         entries = json.loads(content[8:start].tobytes())
@@ -73,11 +62,12 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         tensors = {}
         for name, entry in entries.items():
             stored = entry["dtype"]
-            # NumPy counts bytes: F32 is f4.
-            dtype = IRREGULAR_DTYPES.get(stored) or f"{stored[0].lower()}{int(stored[1:]) // 8}"
             begin, end = entry["data_offsets"]
-            data = content[start + begin : start + end]
-            tensors[name] = data.view(np.dtype(dtype)).reshape(entry["shape"])
+            irregular = {"BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "BOOL": np.bool_}
+            dtype = (
+                irregular.get(stored) or f"{stored[0].lower()}{int(stored[1:]) // 8}"
+            )  # NumPy counts bytes: F32 is f4
+            tensors[name] = content[start + begin : start + end].view(np.dtype(dtype)).reshape(entry["shape"])
         return tensors
 
 
@@ -95,9 +85,7 @@ def read_torch_file(path: Path) -> dict[str, np.ndarray]:
             "or ask its author for safetensors."
         ) from None
     # NumPy has no bfloat16; float32 holds all of its values.
-    return {
-        name: (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy() for name, tensor in tensors.items()
-    }
+    return {name: (each.float() if each.dtype == torch.bfloat16 else each).numpy() for name, each in tensors.items()}
 
 
 def params_from_tensors(
@@ -112,11 +100,9 @@ def params_from_tensors(
     """Parameters by our paths, in float32; raises `InputError` for missing, unknown, misshapen, integer or non-finite tensors.
 
     Args:
-      tensors: a checkpoint's tensors by name.
       names: maps our paths to the names in a plain encoder's checkpoint, or to parts of tensors.
       shapes: maps our paths to shapes.
       prefixes: prefixes that the family's task models put before the names.
-      source: the folder, for errors.
       frozen: do not copy float32 and bfloat16 tensors, and keep their dtype.
     """
     parts = {path: name if isinstance(name, Part) else Part(name, 0, 1) for path, name in names.items()}
@@ -166,10 +152,7 @@ def tensors_from_params(params: Mapping[str, np.ndarray], names: Mapping[str, st
     for path, name in names.items():
         part = name if isinstance(name, Part) else Part(name, 0, 1)
         parts.setdefault(part.name, {})[part.index] = in_torch_layout(path, np.asarray(params[path], np.float32))
-    return {
-        name: np.concatenate([rows[index] for index in sorted(rows)]) if len(rows) > 1 else rows[0]
-        for name, rows in parts.items()
-    }
+    return {name: np.concatenate([rows[index] for index in sorted(rows)]) for name, rows in parts.items()}
 
 
 def in_torch_layout(path: str, array: np.ndarray) -> np.ndarray:

@@ -57,7 +57,8 @@ class Static(Headed):
         )
         tokenizer.enable_truncation(static.MAX_LENGTH)
         student = dataclasses.replace(
-            model.without_prompts(), tokenizer=tokenizer, max_length=static.MAX_LENGTH, unread_pooler={},
+            model, prompts={}, default_prompt=None, checkpoint_prompt=None, tokenizer=tokenizer,
+            max_length=static.MAX_LENGTH, unread_pooler={},
             source=f"a table of {self.width} numbers per token of {model.source}",
         )  # fmt: skip
         entries = max(model.definition.architecture.vocab_size, max(words, default=0) + 1)
