@@ -44,7 +44,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,88 +82,6 @@ TASK_OF = {
 LISTS = ("tasks", "bitext", "entities", "retrieval", "text", "whiten", "dims", "plugins")
 OUTSIDE = ("model", "batch_size", "out")
 """Arguments left out of the noted inputs: models are noted by name, and the others do not change scores."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A model to score, or several as an ensemble."""
-
-    spec: str
-    members: tuple[Embedder, ...]
-    whitened_on: tuple[str, ...] = ()
-    """The text whose vectors are whitened; empty: vectors stay as they are."""
-    dims: int = 0
-    """Number of leading dimensions of its vectors; 0: all."""
-
-    @property
-    def label(self) -> str:
-        """Its name in results."""
-        return f"{self.spec} ({self.dims})" if self.dims else self.spec
-
-    @property
-    def width(self) -> int:
-        """Width of its vectors; 0 for an ensemble or a cross-encoder, which have none, and for whitened ones, whose width the text
-        determines."""
-        first = self.members[0]
-        has_vectors = len(self.members) == 1 and not first.model.definition.reads_pairs
-        return (self.dims or first.width) if has_vectors and not self.whitened_on else 0
-
-    @cached_property
-    def digest(self) -> str:
-        """Digest of everything in the candidate that determines scores."""
-        facts = [member.model.digest() for member in self.members]
-        if self.whitened_on:
-            facts += ["whiten", content_digest(self.whitened_on)]
-        if self.dims:
-            facts.append(str(self.dims))
-        facts += [name for member in self.members if (name := member.compute_dtype.name) != "float32"]
-        return facts[0] if len(facts) == 1 else hashlib.sha256("+".join(facts).encode()).hexdigest()
-
-    @cached_property
-    def model(self) -> Model:
-        """The candidate as the `Model` that evaluations use, with vectors of full width, on the devices of all processes."""
-        first = self.members[0]
-        progress = sys.stderr.isatty() and processes.is_first()
-        on_own_devices: Any = first.as_embed(progress=progress)
-        if len(self.members) > 1:
-            on_own_devices = ensemble(self.members, progress=progress)
-        embed = over_processes(on_own_devices)
-        model = Model(
-            embed=embed,
-            timed=on_own_devices,
-            parameters=sum(member.model.parameter_count for member in self.members),
-            size_bytes=sum(weights_bytes(locate(member.model.source)) for member in self.members),
-            query=embed,
-            document=embed,
-        )
-        if isinstance(on_own_devices, Scorer) and not self.whitened_on:
-            return model  # it raises `InputError` when it is asked for vectors
-        whitening = cache(lambda: geometry.whitening_on(embed, self.whitened_on))  # fitted on first use
-
-        def whitened(embed: Embed) -> Embed:
-            return (lambda sentences: whitening()(np.asarray(embed(sentences)))) if self.whitened_on else embed
-
-        query, document = (EmbeddingCache(whitened(partial(embed, role=role))) for role in ROLES)
-        return replace(
-            model,
-            embed=EmbeddingCache(whitened(embed)),
-            timed=whitened(partial(first.encode, batch_size=geometry.BATCH_SIZE)),
-            query=query,
-            document=document,
-            similarity="cosine" if self.whitened_on else first.model.definition.similarity,
-        )
-
-
-def truncated(model: Model, dims: int) -> Model:
-    """The model, and the index that it searches, with the first `dims` numbers of each vector, at unit length."""
-
-    def truncate(embed: Embed) -> Embed:
-        return lambda sentences: unit_rows(np.asarray(embed(sentences))[:, :dims]).astype(np.float32)
-
-    embeds = {
-        name: truncate(embed) for name in ("embed", "query", "document", "index") if (embed := getattr(model, name))
-    }
-    return replace(model, similarity="cosine", index_similarity="cosine", **embeds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,12 +185,12 @@ def evaluate(
         (whiten and dims, "dims truncates the model's own vectors, so it excludes whiten."),
         (whiten and index_model, "whiten fits a transform for each model, so it excludes index_model."),
     ])  # fmt: skip
-    return _evaluate(inputs, partial(_candidate, inputs, loaded, batch_size), str(out))
+    return _evaluate(inputs, partial(_model, inputs, loaded, batch_size), str(out))
 
 
-def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) -> EvaluationResult:
-    """Scores the models that `inputs` name on the sets that they name, and writes the results to `out`; `load` is `_candidate` with
-    its first arguments."""
+def _evaluate(inputs: dict[str, Any], load: Callable[..., Model], out: str) -> EvaluationResult:
+    """Scores the models that `inputs` name on the sets that they name, and writes the results to `out`; `load` is `_model` with its
+    first arguments."""
     cited = [papers.cited(reference, "paper") for reference in inputs["paper"]]
     path = local(out, "out")
     file = page = None
@@ -283,8 +201,20 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
     if file:
         with writing(file):  # checked before the evaluation, which takes minutes
             try_writing(file)
+    sources = Sources(
+        **{name: inputs[name] for name in inputs.keys() & Sources.__annotations__.keys()},
+        mteb_folder=file.with_name("mteb") if file else None,
+    )
+    default_tasks = [task for option, task in TASK_OF.items() if inputs[option]] or ["sts"]
     with processes.agreed() as facts:
-        plan = _planned(inputs, file.with_name("mteb") if file else None)
+        plan = suite.planned(inputs["tasks"] or default_tasks, sources)
+        if not plan.sets:
+            raise InputError(next(iter(plan.absent), "the tasks have no set."))
+        for line in plan.absent:
+            _print_error(f"skipped: {line}")
+        scored_files = {path.resolve() for _, test_set in plan.sets for path in test_set.paths}
+        if both := scored_files & {*map(Path.resolve, local_files(inputs["whiten"]))}:
+            raise InputError(f"whiten={min(both)} is a test set of this evaluation; fit on another text.")
         digests = {test_set.name: test_set.digest() for _, test_set in plan.sets}
         facts |= digests | {"absent": plan.absent}
     if file:
@@ -294,15 +224,33 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
                 earlier = earlier["inputs"] | earlier["files"]
             refuse_changes(file, earlier, inputs | digests)
 
+    # The teacher and the index model, if sets use them, keep their vectors from model to model.
     names = {name for _, test_set in plan.sets for name in test_set.references}
     references = {name: load(inputs[name], is_index=name == "index_model") for name in names}
-    rows, scored_pairs, failed = _scored_models(plan, inputs, references, load)
+    rows, scored_pairs, failed = [], {}, {}
+    specs = list(dict.fromkeys([*filter(None, [inputs["teacher"]]), *inputs["model"]]))
+    for spec in specs:
+        try:
+            with processes.agreed() as facts:
+                is_reference = "teacher" in references and spec == inputs["teacher"]
+                model = references["teacher"] if is_reference else load(spec)
+                facts[spec] = model.digest
+            model = replace(model, **references)
+            widths = dict.fromkeys(inputs["dims"] if spec in inputs["model"] else ())
+            for each in [truncated(model, width) for width in widths] or [model]:
+                row, scored_pairs[each.name] = _scored(each, plan)
+                rows.append(row)
+        except InputError as error:
+            if len(specs) == 1:
+                raise
+            failed[spec] = str(error)
+            _print_error(f"failed: model {spec}: {error}")
+
     measured = dict.fromkeys(name for row in rows for name in row["scores"])
-    index = references.get("index_model")
     content = {
         "protocol": {test_set.name: test_set.protocol for _, test_set in plan.sets},
         "seed": transfer.SEED,
-        "index_model_reading": _reading(index.members[0].model) if index else {},
+        "index_model_reading": references["index_model"].reading if "index_model" in references else {},
         "precision": dtype_of(inputs["precision"]).name,
         "versions": versions(),
         "absent": plan.absent,
@@ -329,47 +277,21 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
     return result
 
 
-def _planned(inputs: Mapping[str, Any], mteb_folder: Path | None) -> suite.Suite:
-    """The sets that the inputs name; prints a line for each that is absent, or raises `InputError` if all are."""
-    sources = Sources(
-        data=inputs["data"],
-        pairs=inputs["pairs"],
-        entities=tuple(inputs["entities"]),
-        bitext=tuple(inputs["bitext"]),
-        retrieval=tuple(inputs["retrieval"]),
-        split=inputs["split"],
-        mteb=inputs["mteb"],
-        mteb_folder=mteb_folder,
-        text=tuple(inputs["text"]) if inputs["teacher"] else (),
-        asymmetric=bool(inputs["index_model"]),
-    )
-    default_tasks = [task for option, task in TASK_OF.items() if inputs[option]] or ["sts"]
-    plan = suite.planned(inputs["tasks"] or default_tasks, sources)
-    if not plan.sets:
-        raise InputError(next(iter(plan.absent), "the tasks have no set."))
-    for line in plan.absent:
-        _print_error(f"skipped: {line}")
-    scored_files = {path.resolve() for _, test_set in plan.sets for path in test_set.paths}
-    if both := scored_files & {*map(Path.resolve, local_files(inputs["whiten"]))}:
-        raise InputError(f"whiten={min(both)} is a test set of this evaluation; fit on another text.")
-    return plan
-
-
-def _candidate(
+def _model(
     inputs: Mapping[str, Any],
     loaded: Mapping[str, SentenceModel],
     batch_size: int,
     spec: str,
     *,
     is_index: bool = False,
-) -> Candidate:
-    """A model, or an ensemble if the spec is `A+B` (a folder's name may contain +).
+) -> Model:
+    """A model, or an ensemble if the spec is `A+B` (a folder's name may contain +), on the devices of all processes.
 
     Args:
       loaded: models by name that are not read again.
       is_index: whether it makes the index of asymmetric retrieval; pooling and other prompts are then its own.
     """
-    prompt, max_length = inputs["prompt"], inputs["max_length"]
+    prompt, max_length, whiten = inputs["prompt"], inputs["max_length"], inputs["whiten"]
     prompts = {role: inputs[f"{role}_prompt"] or prompt for role in ROLES}
     if is_index:
         models = [load_model(spec, max_length=max_length)]
@@ -384,88 +306,102 @@ def _candidate(
     members = [
         Embedder(model.with_role_prompts(role_prompts), compute_dtype=dtype, batch_size=batch_size) for model in models
     ]
-    return Candidate(spec=spec, members=tuple(members), whitened_on=tuple(inputs["whiten"]))
+    facts = [member.model.digest() for member in members]
+    if whiten:
+        facts += ["whiten", content_digest(whiten)]
+    facts += [name for member in members if (name := member.compute_dtype.name) != "float32"]
+    readings = []
+    for model in (member.model for member in members):
+        reads_pairs = model.definition.reads_pairs  # has no prompts for roles
+        readings.append({
+            "embedding_width": model.definition.embedding_width,
+            "pooling": str(model.definition.pooling),
+            "max_length": model.max_length,
+            "prompt": model.prompt,
+            "role_prompts": {} if reads_pairs else {role: model.role_prompts[role] for role in ROLES},
+        })  # fmt: skip
+    first = members[0]
+    progress = sys.stderr.isatty() and processes.is_first()
+    on_own_devices: Any = first.as_embed(progress=progress)
+    if len(members) > 1:
+        on_own_devices = ensemble(members, progress=progress)
+    embed = over_processes(on_own_devices)
+    has_vectors = not isinstance(on_own_devices, Scorer)
+    model = Model(
+        embed=embed,
+        name=spec,
+        digest=facts[0] if len(facts) == 1 else hashlib.sha256("+".join(facts).encode()).hexdigest(),
+        width=first.width if has_vectors and not whiten else 0,
+        reading=readings[0] if len(readings) == 1 else {"members": readings},
+        parameters=sum(member.model.parameter_count for member in members),
+        size_bytes=sum(weights_bytes(locate(member.model.source)) for member in members),
+        timed=on_own_devices,
+        query=embed,
+        document=embed,
+    )
+    if not has_vectors and not whiten:
+        return model  # it raises `InputError` when it is asked for vectors
+    whitening = cache(lambda: geometry.whitening_on(embed, whiten))  # fitted on first use
+
+    def whitened(embed: Embed) -> Embed:
+        return (lambda sentences: whitening()(np.asarray(embed(sentences)))) if whiten else embed
+
+    query, document = (EmbeddingCache(whitened(partial(embed, role=role))) for role in ROLES)
+    return replace(
+        model,
+        embed=EmbeddingCache(whitened(embed)),
+        timed=whitened(partial(first.encode, batch_size=geometry.BATCH_SIZE)),
+        query=query,
+        document=document,
+        similarity="cosine" if whiten else first.model.definition.similarity,
+    )
 
 
-def _scored_models(
-    plan: suite.Suite, inputs: Mapping[str, Any], references: Mapping[str, Candidate], load: Callable[..., Candidate]
-) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, str]]:
-    """Rows of the results; the graded pairs to plot by model; and, by model, why it failed.
+def truncated(model: Model, dims: str) -> Model:
+    """The model, and the index that it searches, with the first `dims` numbers of each vector, at unit length; raises `InputError` if
+    the vectors do not have so many."""
+    if not model.width:
+        raise InputError(f"dims={dims}: {model.name} scores pairs and has no vectors to truncate.")
+    if not dims.isdecimal() or not 0 < int(dims) <= model.width:
+        raise InputError(
+            f"dims={dims}: the vectors of {model.name} have {model.width} numbers; give widths up to that."
+        )
 
-    `references` are the teacher and the index model, if sets use them; they keep their vectors from model to model.
-    """
-    reference_fields: dict[str, Any] = {}
-    if index := references.get("index_model"):
-        reference_fields |= {"index": index.model.document, "index_similarity": index.model.similarity}
-    if teacher := references.get("teacher"):
-        reference_fields["teacher"] = teacher.model.embed
-    rows, scored_pairs, failed = [], {}, {}
-    specs = list(dict.fromkeys([*filter(None, [inputs["teacher"]]), *inputs["model"]]))
-    for spec in specs:
-        try:
-            with processes.agreed() as facts:
-                candidate = teacher if teacher and spec == inputs["teacher"] else load(spec)
-                facts[spec] = candidate.digest
-            model = replace(candidate.model, **reference_fields)
-            for width in _widths(candidate, inputs["dims"] if spec in inputs["model"] else ()):
-                narrow = replace(candidate, dims=width)
-                narrow_model = truncated(model, width) if width else model
-                row, scored_pairs[narrow.label] = _scored(narrow, narrow_model, plan, references)
-                rows.append(row)
-        except InputError as error:
-            if len(specs) == 1:
-                raise
-            failed[spec] = str(error)
-            _print_error(f"failed: model {spec}: {error}")
-    return rows, scored_pairs, failed
+    def truncate(embed: Embed | None) -> Embed:
+        assert embed is not None  # a model with a width has all of them
+        return lambda sentences: unit_rows(np.asarray(embed(sentences))[:, : int(dims)]).astype(np.float32)
+
+    return replace(
+        model,
+        embed=truncate(model.embed),
+        query=truncate(model.query),
+        document=truncate(model.document),
+        name=f"{model.name} ({dims})",
+        digest=hashlib.sha256(f"{model.digest}+{dims}".encode()).hexdigest(),
+        width=int(dims),
+        similarity="cosine",
+        index_model=model.index_model and truncated(model.index_model, dims),
+    )
 
 
-def _widths(candidate: Candidate, dims: Sequence[str]) -> list[int]:
-    """The distinct widths in `dims`, or 0 (full width) if there are none; raises `InputError` for one that the vectors do not have."""
-    for width in dims:
-        if not candidate.width:
-            raise InputError(f"dims={width}: {candidate.spec} scores pairs and has no vectors to truncate.")
-        if not width.isdecimal() or not 0 < int(width) <= candidate.width:
-            raise InputError(
-                f"dims={width}: the vectors of {candidate.spec} have {candidate.width} numbers; give widths up to that."
-            )
-    return list(dict.fromkeys(map(int, dims))) or [0]
-
-
-def _reading(model: SentenceModel) -> dict[str, Any]:
-    """How a model reads texts, for results; a cross-encoder has no prompts for roles."""
-    return {
-        "embedding_width": model.definition.embedding_width,
-        "pooling": str(model.definition.pooling),
-        "max_length": model.max_length,
-        "prompt": model.prompt,
-        "role_prompts": {} if model.definition.reads_pairs else {role: model.role_prompts[role] for role in ROLES},
-    }
-
-
-def _scored(
-    candidate: Candidate, model: Model, plan: suite.Suite, references: Mapping[str, Candidate]
-) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
+def _scored(model: Model, plan: suite.Suite) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
     """A model's row of the results file, and its graded pairs to plot."""
     start = time.perf_counter()
-    model = replace(model, name=candidate.label, digest=candidate.digest)
     results, failed = {}, {}
     for evaluation, test_set in plan.sets:
         try:
-            digests = [candidate.digest, *(references[name].digest for name in test_set.references)]
-            results[test_set.name] = suite.measured(evaluation, test_set, model, digests, cache_folder())
+            results[test_set.name] = suite.measured(evaluation, test_set, model, cache_folder())
         except InputError as error:
             failed[test_set.name] = str(error)
-            _print_error(f"failed: {test_set.name} of {candidate.label}: {error}")
+            _print_error(f"failed: {test_set.name} of {model.name}: {error}")
     scores = {name: score for result in results.values() for name, score in result.scores.items()}
-    readings = [_reading(member.model) for member in candidate.members]
     row = {
-        "model": candidate.label,
-        "digest": candidate.digest,
+        "model": model.name,
+        "digest": model.digest,
         "parameters": model.parameters,
         "size_bytes": model.size_bytes,
-        "vector_bytes": 4 * candidate.width,
-        **(readings[0] if len(readings) == 1 else {"members": readings}),
+        "vector_bytes": 4 * model.width,
+        **model.reading,
         "seconds": round(time.perf_counter() - start, 1),
         "scores": suite.with_averages(scores, failed),
         "failed": failed,

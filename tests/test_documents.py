@@ -98,7 +98,7 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
 def test_all_sets_of_a_data_folder_are_scored_and_two_of_one_name_are_refused(tmp_path):
     for name in ("a/plain", "retrieval/more", "retrieval/plain"):
         write_set(tmp_path / name)
-    plan = suite.planned(["documents"], Sources(data=str(tmp_path), asymmetric=True))
+    plan = suite.planned(["documents"], Sources(data=str(tmp_path), index_model="other"))
     assert [one.name for _, one in plan.sets] == [
         f"{prefix}documents/{name}" for name in ("more", "plain") for prefix in ("", "asymmetric ")
     ]

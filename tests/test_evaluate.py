@@ -12,7 +12,7 @@ from jaxdistill import evaluate
 from jaxdistill.core import InputError
 from jaxdistill.evals import documents, sts, suite
 from jaxdistill.evals.agreement import held_out_task
-from jaxdistill.evals.evaluation import Evaluation, TestSet, spearman
+from jaxdistill.evals.evaluation import Evaluation, Model, TestSet, spearman
 from jaxdistill.evals.geometry import whitening, whitening_on
 from jaxdistill.evals.pairs import read_pairs
 from jaxdistill.evaluate import EvaluationFailed
@@ -75,7 +75,7 @@ def test_averages_are_of_all_sets_and_stand_behind_them():
 def test_scores_are_plain_finite_numbers(tmp_path):
     def values(score):
         own = Evaluation(task="mine", scores=(), sets=lambda sources: (), run=lambda *_: {"mine/a": score})
-        result = suite.measured(own, TestSet(name="mine", is_repeatable=False), None, [], tmp_path)
+        result = suite.measured(own, TestSet(name="mine", is_repeatable=False), Model(embed=list), tmp_path)
         return result.scores["mine/a"]
 
     assert type(values(np.float32(0.5))) is float and values(np.float32(0.5)) == 0.5

@@ -111,16 +111,16 @@ def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
-    files = files_of("text", sources.text)
-    if not files:
+    if not sources.text or not sources.teacher:
         raise MissingSet("needs text=FILE with sentences and teacher=MODEL; give both.")
-    yield TestSet(name="agreement", protocol=PROTOCOL, files=tuple(files), references=("teacher",))
+    files = tuple(files_of("text", sources.text))
+    yield TestSet(name="agreement", protocol=PROTOCOL, files=files, references=("teacher",))
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     assert model.teacher is not None  # the set uses it
     sentences = list(dict.fromkeys(text for (text,) in read(list(map(str, test_set.files))) if text.strip()))
-    vectors = dict(zip(sentences, unit_vectors(model.teacher, sentences), strict=True))
+    vectors = dict(zip(sentences, unit_vectors(model.teacher.embed, sentences), strict=True))
     return held_out_task(vectors, seed=SEED)(model.embed)
 
 

@@ -374,7 +374,7 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
     specs = [*specs, *(NANOBEIR if "nanobeir" in sources.tasks else ())]
     if not specs:
         raise MissingSet("needs sets in BEIR's format: retrieval=FOLDER, or retrieval/ in data=FOLDER.")
-    prefixes = ["", ASYMMETRIC] if sources.asymmetric else [""]
+    prefixes = ["", ASYMMETRIC] if sources.index_model else [""]
     for spec in dict.fromkeys(specs):
         name = set_name(spec) + (f"-{sources.split}" if sources.split != "test" else "")
         try:
@@ -399,11 +399,12 @@ def _run(model: Model, test_set: TestSet) -> Result:
     if isinstance(test_set.content, InputError):
         raise test_set.content
     retrieval_set = read_set(test_set.content)
-    prefix, document, similarity = "", model.document, model.similarity
+    prefix, index = "", model
     if "index_model" in test_set.references:
-        prefix, document, similarity = ASYMMETRIC, model.index, model.index_similarity
-    assert model.query is not None and document is not None
-    ranking = ranked_by_vectors(model.query, document, retrieval_set, similarity=similarity)
+        assert model.index_model is not None
+        prefix, index = ASYMMETRIC, model.index_model
+    assert model.query is not None and index.document is not None
+    ranking = ranked_by_vectors(model.query, index.document, retrieval_set, similarity=index.similarity)
     by_query = measures(ranking, retrieval_set)
     scores = {f"{prefix}{name}": float(np.mean([*values.values()])) for name, values in by_query.items()}
     ndcg = f"documents/{retrieval_set.name} {NDCG}"

@@ -9,11 +9,12 @@ import itertools
 import json
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -54,27 +55,39 @@ class ScoreRow(NamedTuple):
     """A score of all models."""
 
     label: str
-    values: list[float | None]
     cells: list[str]
-    has_units: bool
-    """Whether its values have their own unit."""
+    shares: Sequence[str] = ()
+    """Each other model's value as a percentage of the teacher's; empty if that is missing, not positive or has its own unit."""
 
 
-def score_rows(entries: Sequence[Entry]) -> tuple[list[ScoreRow], list[ScoreRow], list[ScoreRow]]:
-    """Rows of the main scores, of costs, and of all other scores; leaves out rows without any value."""
-
-    def row(label: str, values: list[float | None], form: Callable[[float], str], *, has_units: bool) -> ScoreRow:
-        return ScoreRow(label, values, ["–" if value is None else form(value) for value in values], has_units)
-
+def score_rows(entries: Sequence[Entry], teacher: str = "") -> tuple[list[ScoreRow], list[ScoreRow], list[ScoreRow]]:
+    """Rows of the main scores, of costs, and of all other scores; leaves out rows without any value. Only main scores have shares."""
     names = list(dict.fromkeys(name for entry in entries for name in entry.scores))
-    main, scores, costs = suite.headings(names), {}, []
+    main, with_units = {}, set()
+    for evaluation in suite.evaluations():
+        own = [name for name in names if evaluation.owns(name)]
+        if evaluation.has_units:
+            with_units.update(own)
+            own = []
+        with_heading = {name: heading for name, heading in evaluation.headings.items() if name in names}
+        main |= with_heading or dict(zip(own, own, strict=True))
+    reference = next((entry.scores for entry in entries if entry.name == teacher), {})
+    compared = [entry.name != teacher and not entry.is_cited for entry in entries]
+    scores, costs = {}, []
     for name in names:
-        has_units, values = suite.has_units(name), [entry.scores.get(name) for entry in entries]
-        form = plain_number if has_units else hundredfold
-        scores[name] = row(main.get(name, name), values, form, has_units=has_units)
+        form = plain_number if name in with_units else hundredfold
+        values = [entry.scores.get(name) for entry in entries]
+        cells, shares = ["–" if value is None else form(value) for value in values], []
+        if name in main and (whole := reference.get(name, 0.0)) > 0.0:
+            pairs = zip(values, compared, strict=True)
+            shares = [
+                f"{value / whole:.1%}" if value is not None and is_compared else "" for value, is_compared in pairs
+            ]
+        scores[name] = ScoreRow(main.get(name, name), cells, shares)
     for name, (label, form) in COSTS.items():
-        if any(values := [entry.costs.get(name) for entry in entries]):
-            costs.append(row(label, values, form, has_units=True))
+        values = [entry.costs.get(name) for entry in entries]
+        if any(values):
+            costs.append(ScoreRow(label, ["–" if value is None else form(value) for value in values]))
     return [scores[name] for name in main], costs, [scores[name] for name in names if name not in main]
 
 
@@ -150,26 +163,14 @@ def write_page(
       warning: a prominent line below the title.
       sections: maps headings at the end of the page to terms with their lines.
     """
-    main, costs, others = score_rows(entries)
-    rows = [(row, _shares(row, entries, teacher)) for row in main] + [(row, None) for row in costs]
-    content = {"main": rows, "others": [(row, None) for row in others], "images": images(entries, plot)}
-    content |= {"title": title, "sections": sections, "models": [entry.name for entry in entries]}
+    main, costs, others = score_rows(entries, teacher)
+    content = {"main": main + costs, "others": others, "images": images(entries, plot), "sections": sections}
+    models = [entry.name for entry in entries]
+    page = filled("report.html", title=title, warning=warning, teacher=teacher, models=models, **content)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, filled("report.html", teacher=teacher, warning=warning, **content))
+        write_atomic(path, page)
     return path
-
-
-def _shares(row: ScoreRow, entries: Sequence[Entry], teacher: str) -> list[str] | None:
-    """Each other model's value as a percentage of the teacher's; None if that is missing, not positive or has its own unit."""
-    entry_values = list(zip(entries, row.values, strict=True))
-    reference = next((value for entry, value in entry_values if entry.name == teacher), None)
-    if not reference or reference < 0 or row.has_units:
-        return None
-    return [
-        "" if value is None or entry.name == teacher or entry.is_cited else f"{value / reference:.1%}"
-        for entry, value in entry_values
-    ]
 
 
 def entries_of(content: Mapping[str, Any], scored_pairs: Mapping[str, Any] | None = None) -> list[Entry]:
@@ -240,10 +241,10 @@ def training_plot(metrics_path: str | Path, out_png: str | Path, *, title: str =
     """Draws loss above and dev scores below against step; returns the path of the PNG."""
     curves = read_curves(metrics_path)
     figure, (top, bottom) = _canvas(height=6.4, width=8.0, panels=2)
-    steps, losses = [step for step, _ in curves["loss"]], [loss for _, loss in curves["loss"]]
+    steps, losses = np.reshape(curves.pop("loss"), (-1, 2)).T
     top.plot(steps, losses, color=LOSS_COLOR, marker="o", markersize=2, linewidth=1.0)
-    lines, scores = [], {name: series for name, series in curves.items() if name != "loss"}
-    for color, (name, series) in zip(itertools.cycle(METRIC_COLORS), scores.items(), strict=False):
+    lines = []
+    for color, (name, series) in zip(itertools.cycle(METRIC_COLORS), curves.items(), strict=False):
         steps, values = zip(*((step, 100 * value) for step, value in series), strict=True)
         best = max(range(len(values)), key=values.__getitem__)
         label = f"{name}, best {values[best]:.2f} at step {steps[best]:,}"

@@ -80,13 +80,10 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
     return Suite(list(sets.values()), absent)
 
 
-def measured(
-    evaluation: Evaluation, test_set: TestSet, model: Model, digests: Sequence[str], cache_folder: Path
-) -> Result:
+def measured(evaluation: Evaluation, test_set: TestSet, model: Model, cache_folder: Path) -> Result:
     """The result of a set for a model, from the cache if it was computed before. All processes of a run call this together.
 
-    `digests` identify the model and the other models that the set uses. Raises `InputError` in every process if one process cannot
-    read the set or use the model, or if a score is not finite.
+    Raises `InputError` in every process if one process cannot read the set or use the model, or if a score is not finite.
     """
 
     def score() -> dict[str, Any]:
@@ -99,9 +96,10 @@ def measured(
 
     if not test_set.is_repeatable:
         return Result(**run_in_all(score))
-    code = [digest for digest, evaluations in plugins.evaluations.items() if evaluation in evaluations]
-    inputs = [*digests, *code, test_set.digest()]
-    return Result(**cached_scores(cache_folder / "scores", inputs, lambda: run_in_all(score)))
+    digests = [model.digest, *(getattr(model, name).digest for name in test_set.references)]
+    digests += [digest for digest, evaluations in plugins.evaluations.items() if evaluation in evaluations]
+    digests.append(test_set.digest())
+    return Result(**cached_scores(cache_folder / "scores", digests, lambda: run_in_all(score)))
 
 
 def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
@@ -135,18 +133,3 @@ def with_averages(scores: Mapping[str, float], failed: Collection[str] = ()) -> 
         if not any(map(evaluation.owns, failed)):
             averaged |= evaluation.averages(scores)
     return averaged | dict(scores)  # and scores that no evaluation owns
-
-
-def has_units(score: str) -> bool:
-    """Whether a score has its own unit and is not printed × 100."""
-    return any(evaluation.has_units for evaluation in evaluations() if evaluation.owns(score))
-
-
-def headings(measured: Sequence[str]) -> dict[str, str]:
-    """Rows of a report's first table: maps scores to headings."""
-    rows = {}
-    for evaluation in evaluations():
-        with_heading = {name: heading for name, heading in evaluation.headings.items() if name in measured}
-        own_scores = {name: name for name in measured if evaluation.owns(name) and not evaluation.has_units}
-        rows |= with_heading or own_scores
-    return rows
