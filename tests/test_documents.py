@@ -176,7 +176,7 @@ def test_tables_may_have_headers_titles_may_be_missing_and_ids_may_be_numbers(tm
     folder = write_set(tmp_path / "c", "jsonl", **numbers)
     (folder / "queries.jsonl").write_text(json.dumps({"id": 1, "text": "Do cats sleep?"}))
     path = folder / "qrels" / "test.tsv"
-    path.write_text("\n \n" + path.read_text() + "\n")
+    path.write_text(path.read_text() + "\n \n")
     assert read_test(folder).judged == {"1": {"7": 1}}
     path.write_text("score\tcorpus-id\tquery-id\n2\t7\t1\n")
     (folder / "corpus.jsonl").rename(folder / "kept")

@@ -13,7 +13,6 @@ sentence-transformers/NanoBEIR-en does: its splits are sets. `A+B` runs the quer
 for a set in two languages, this measures retrieval across them.
 """
 
-import gzip
 import json
 import logging
 import os
@@ -22,7 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -31,7 +30,7 @@ from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer, Split
 from jaxdistill.core.files import foreign_errors, make_folder_atomic
 from jaxdistill.core.ops.nearest import nearest
 from jaxdistill.core.paths import cache_folder
-from jaxdistill.data.text import looks_quoted, quoted_rows
+from jaxdistill.data.text import read
 from jaxdistill.evals.evaluation import (
     Evaluation,
     MissingSet,
@@ -39,12 +38,14 @@ from jaxdistill.evals.evaluation import (
     Result,
     Sources,
     TestSet,
+    read_table,
     refuse_same_vectors,
 )
 from jaxdistill.models.vectors import finite_vectors, unit_or_zero_vectors
 
-CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz", "corpus/*.parquet")
-QUERIES = ("queries.jsonl", "queries.jsonl.gz", "queries.tsv", "queries.tsv.gz", "queries/*.parquet")
+PARTS = ("corpus", "queries")
+FORMS = (".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz", "/*.parquet")
+"""Ends of the names of the `PARTS`."""
 JUDGEMENT = ("query-id", "corpus-id", "score")
 """BEIR's names of the columns of judgements."""
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -132,22 +133,17 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
         existing = [path for plain in paths for path in (plain, Path(f"{plain}.gz")) if path.is_file()]
         if existing:
             qrels[name] = existing[0]
-    corpus, queries = _part(corpus_folder, CORPUS), _part(query_folder, QUERIES)
+    corpus, queries = (
+        next(filter(None, (sorted(folder.glob(f"{part}{form}")) for form in FORMS)), [])
+        for folder, part in zip((corpus_folder, query_folder), PARTS, strict=True)
+    )
     if not corpus or not queries or split not in qrels:
         advice = f", or give {option}={next(iter(qrels))}" if qrels else ""
         raise InputError(
-            f"{spec} is not a retrieval set in BEIR's format with judgements of the split {split}: it needs {CORPUS[0]}, {QUERIES[0]} "
+            f"{spec} is not a retrieval set in BEIR's format with judgements of the split {split}: it needs corpus.jsonl, queries.jsonl "
             f"(or others of their forms) and qrels/{split}.tsv; it has judgements of {', '.join(qrels) or 'no split'}. Add them{advice}."
         )
     return SetFiles(set_name(spec), corpus, queries, qrels[split], split)
-
-
-def _part(folder: Path, patterns: Sequence[str]) -> list[Path]:
-    """The files of the first pattern that matches any in the folder; empty if none does."""
-    for pattern in patterns:
-        if files := sorted(folder.glob(pattern)):
-            return files
-    return []
 
 
 def set_name(spec: str) -> str:
@@ -165,37 +161,34 @@ def _names(spec: str) -> list[str]:
 
 
 def _fetched(name: str) -> Path:
-    """Downloads a data set of the hub, or one set of a collection (`ORG/COLLECTION:SET`); returns the folder."""
-    from huggingface_hub import snapshot_download
-
-    with foreign_errors(f"retrieval set {name or 'nothing'} is no folder, and cannot be fetched from the hub"):
-        if ":" in name:
-            return _of_collection(*name.split(":"))
-        patterns = [*CORPUS, *QUERIES, "qrels*", "*.tsv", "*.tsv.gz"]
-        return Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns))
-
-
-def _of_collection(collection: str, name: str) -> Path:
-    """A folder in the cache with the set that is the split `name` of each part of a collection; judgements without a grade are 1."""
-    import datasets
+    """Downloads a data set of the hub, or one set of a collection (`ORG/COLLECTION:SET`), whose judgements without a grade are 1;
+    returns the folder."""
 
     def fill(draft: Path) -> None:
-        parts: dict[str, Any] = {
-            part: datasets.load_dataset(collection, part, split=name) for part in ("corpus", "queries", "qrels")
-        }
-        for part in ("corpus", "queries"):
-            parts[part].to_json(draft / f"{part}.jsonl")
-        lines = ["query-id\tcorpus-id\tscore"]
-        for row in parts["qrels"]:
+        """Writes the set that is the split `split` of each part of a collection."""
+        import datasets
+
+        load: Any = partial(datasets.load_dataset, collection, split=split)
+        for part in PARTS:
+            load(part).to_json(draft / f"{part}.jsonl")
+        lines = ["\t".join(JUDGEMENT)]
+        for row in load("qrels"):
             relevant = row["corpus-id"] if isinstance(row["corpus-id"], list) else [row["corpus-id"]]
             lines += [f"{row['query-id']}\t{document}\t{row.get('score', 1)}" for document in relevant]
         (draft / "qrels").mkdir()
         (draft / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n", "utf-8")
 
-    folder = cache_folder() / "retrieval" / collection.replace("/", "--") / name
-    if not folder.is_dir():
-        make_folder_atomic(folder, fill, what="retrieval sets")
-    return folder
+    with foreign_errors(f"retrieval set {name or 'nothing'} is no folder, and cannot be fetched from the hub"):
+        if ":" not in name:
+            from huggingface_hub import snapshot_download
+
+            patterns = [*(f"{part}{form}" for part in PARTS for form in FORMS), "qrels*", "*.tsv", "*.tsv.gz"]
+            return Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns))
+        collection, split = name.split(":")
+        folder = cache_folder() / "retrieval" / collection.replace("/", "--") / split
+        if not folder.is_dir():
+            make_folder_atomic(folder, fill, what="retrieval sets")
+        return folder
 
 
 def read_set(files: SetFiles) -> RetrievalSet:
@@ -209,7 +202,9 @@ def read_set(files: SetFiles) -> RetrievalSet:
     corpus = _records(files.corpus, ["title", "text"])
     judged: dict[str, dict[str, int]] = {}
     with foreign_errors(f"{files.qrels}: a judgement is query, document and a whole number, separated by tabs"):
-        for query, document, grade in _judgements(_cells(files.qrels)):
+        rows = read_table(files.qrels, JUDGEMENT, headerless=True)
+        has_other_header = rows and not re.fullmatch(r"-?\d+(\.0*)?", rows[0][-1])
+        for query, document, grade in rows[1:] if has_other_header else rows:
             relevance = int(re.sub(r"\.0*$", "", grade))
             if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
                 raise InputError(f"{files.qrels} has two grades of {document:.60} for the query {query:.60}; keep one.")
@@ -234,68 +229,42 @@ def read_set(files: SetFiles) -> RetrievalSet:
     )
 
 
-def _judgements(rows: list[list[str]]) -> list[list[str]]:
-    """The query, document and relevance of each row.
-
-    The columns are in this order, unless the first row is a header with the names of `JUDGEMENT`.
-    """
-    header = [name.lower() for name in rows[0]] if rows else []
-    if {*JUDGEMENT} <= {*header}:
-        named = [dict(zip(header, row, strict=True)) for row in rows[1:]]
-        return [[row[name] for name in JUDGEMENT] for row in named]
-    return rows if rows and re.fullmatch(r"-?\d+(\.0*)?", rows[0][-1]) else rows[1:]
-
-
-def _opened(path: Path) -> IO[str]:
-    """Opens a text in UTF-8, plain or `.gz`."""
-    return (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="\n")
-
-
-def _cells(path: Path) -> list[list[str]]:
-    """All rows of a `.tsv`, which may have a header, without outer white space and blank rows; its cells may be quoted."""
-    with foreign_errors(f"{path} is not a table in UTF-8"), _opened(path) as file:
-        rows = quoted_rows(file) if looks_quoted(path) else (line.split("\t") for line in file)
-        stripped = ([cell.strip() for cell in row] for row in rows)
-        return [row for row in stripped if any(row)]
-
-
-def _records(paths: Sequence[Path], fields: list[str]) -> dict[str, list[str]]:
+def _records(paths: Sequence[Path], fields: Sequence[str]) -> dict[str, list[str]]:
     """Maps the id of each record to its fields, without outer white space; a missing title is empty."""
+    import fsspec
+
     records: dict[str, list[str]] = {}
+    columns = {"id": "_id|id", **dict(zip(fields, fields, strict=True))}
     for path in paths:
+        rows: Iterable[dict[str, Any]]
         with foreign_errors(f"{path}: each record needs the fields _id (or id), {', '.join(fields)}"):
-            for row in _rows(path, fields):
+            if ".tsv" in path.suffixes:
+                cells = read([str(path)], columns, numbers=True, headerless=True)
+                rows = (dict(zip(columns, row, strict=True)) for row in cells if any(row))
+            elif path.suffix == ".parquet":
+                from pyarrow import parquet
+
+                table = parquet.ParquetFile(path)
+                rows = (row for batch in table.iter_batches() for row in batch.to_pylist())
+            else:  # not by `read`, because published sets change the types of `metadata` from line to line
+                with fsspec.open(str(path), "rt", compression="infer", encoding="utf-8-sig") as file:
+                    rows = [json.loads(line) for line in cast(Any, file) if line.strip()]
+            for row in rows:
                 row = {"title": "", **row, "id": row["_id" if "_id" in row else "id"]}
-                name, *texts = (str("" if row[field] is None else row[field]).strip() for field in ("id", *fields))
+                name, *texts = (str("" if row[field] is None else row[field]).strip() for field in columns)
                 if not name or name in records:
                     raise InputError(f"{path} has the id {name!r:.60} twice or an empty one; ids must differ.")
                 records[name] = texts
     return records
 
 
-def _rows(path: Path, fields: list[str]) -> Iterable[Mapping[str, Any]]:
-    """The records of a file, by field name."""
-    if path.suffix == ".parquet":
-        from pyarrow import parquet
-
-        return (row for batch in parquet.ParquetFile(path).iter_batches() for row in batch.to_pylist())
-    if ".tsv" not in path.suffixes:
-        with _opened(path) as file:
-            return [json.loads(line) for line in file if line.strip()]
-    rows = _cells(path)
-    header = [name.lower() for name in rows[0]] if rows else []
-    if {*fields} <= {*header}:  # in any order
-        return (dict(zip(header, row, strict=True)) for row in rows[1:])
-    return (dict(zip(("id", *fields), row, strict=True)) for row in rows)
-
-
 def ranked_by_vectors(
     embed_query: Embed, embed_document: Embed, test_set: RetrievalSet, *, similarity: str = "cosine"
 ) -> Ranking:
     """The `DEPTH` most similar documents of each query, by `cosine` or `dot`; a zero vector has similarity 0 to all."""
-    read = finite_vectors if similarity == "dot" else unit_or_zero_vectors
-    queries, texts = read(embed_query, list(test_set.queries.values())), list(test_set.documents.values())
-    vectors = read(embed_document, texts)
+    vectors_of = finite_vectors if similarity == "dot" else unit_or_zero_vectors
+    queries, texts = vectors_of(embed_query, list(test_set.queries.values())), list(test_set.documents.values())
+    vectors = vectors_of(embed_document, texts)
     refuse_same_vectors(vectors, texts, f"documents of {test_set.name}")
     blocks = (vectors[start : start + BLOCK_DOCUMENTS] for start in range(0, len(vectors), BLOCK_DOCUMENTS))
     return nearest(queries, blocks, count=min(DEPTH, len(vectors)), dot=similarity == "dot")
