@@ -59,7 +59,8 @@ def measures(pairs: GradedPairs, embed: Embed) -> Mapping[str, float]:
     first = np.stack([vectors[text] for text in pairs.first])
     second = np.stack([vectors[text] for text in pairs.second])
     same = pairs.scores > SAME_MEANING
-    between = pairwise_cosines(np.stack(list(vectors.values())))
+    matrix = np.stack(list(vectors.values()))
+    between = (matrix @ matrix.T)[np.triu_indices(len(matrix), k=1)]  # all pairs of distinct sentences
     texts = zip(pairs.first, pairs.second, strict=True)
     edits = np.array([edit_distance(first_text.split(), second_text.split()) for first_text, second_text in texts])
     similarities = np.einsum("ne,ne->n", first, second)
@@ -85,11 +86,6 @@ def uniformity(cosines: Float[np.ndarray, " n"], *, power: int) -> float:
     """`log E exp(-2 ||f(x) - f(y)||^power)` from cosines of pairs: 2 in Wang and Isola's equation 2, 1 in DistilCSE's 8."""
     distances = np.sqrt(np.maximum(2.0 - 2.0 * cosines, 0.0))
     return float(np.log(np.mean(np.exp(-2.0 * distances**power))))
-
-
-def pairwise_cosines(vectors: Float[np.ndarray, "n e"]) -> Float[np.ndarray, " m"]:
-    """Cosines of all `m = n (n - 1) / 2` pairs of unit vectors."""
-    return (vectors @ vectors.T)[np.triu_indices(len(vectors), k=1)]
 
 
 def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
@@ -136,23 +132,20 @@ def whitening_on(embed: Embed, specs: Sequence[str]) -> Callable[[np.ndarray], n
     return whitening(finite_vectors(embed, sentences))
 
 
-def rates(sentences: Sequence[str], embed: Embed) -> dict[str, float]:
-    """Rates in sentences/s, one sentence per call and all in one call; `embed` computes up to `BATCH_SIZE` sentences together."""
+def _run_speed(model: Model, test_set: TestSet) -> Mapping[str, float]:
+    pairs, embed = sts.pairs_of(test_set), model.timed
+    assert embed is not None
+    sentences = [*pairs.first, *pairs.second]
     for sentence in sorted(sentences, key=len, reverse=True)[::WARM_EVERY]:
         embed([sentence])
     embed(sentences)
+    one_by_one_s = timeit(lambda: [embed([sentence]) for sentence in sentences], number=1)
     return {
-        "speed/batch 1 (sentences/s)": len(sentences)
-        / timeit(lambda: [embed([sentence]) for sentence in sentences], number=1),
+        "speed/batch 1 (sentences/s)": len(sentences) / one_by_one_s,
         RATE: PASSES * len(sentences) / timeit(lambda: embed(sentences), number=PASSES),
+        "speed/parameters": model.parameters,
+        "speed/weights (bytes)": model.size_bytes,
     }
-
-
-def _run_speed(model: Model, test_set: TestSet) -> Mapping[str, float]:
-    pairs = sts.pairs_of(test_set)
-    assert model.timed is not None
-    sizes = {"speed/parameters": model.parameters, "speed/weights (bytes)": model.size_bytes}
-    return rates((*pairs.first, *pairs.second), model.timed) | sizes
 
 
 SPEED_PROTOCOL = (

@@ -65,10 +65,8 @@ def translation_recalls(name: str, pairs: Sequence[tuple[str, str]], embed: Embe
         index = np.stack([vectors[text] for text in candidates])
         refuse_same_vectors(index, candidates, "sentences")
         _, rows = nearest(np.stack([vectors[query] for query in queries]), [index], count=1)
-        found = [candidates[row] for (row,) in rows]
-        scores[score] = float(
-            np.mean([text == translation for text, translation in zip(found, translations, strict=True)])
-        )
+        found = zip(rows, translations, strict=True)
+        scores[score] = float(np.mean([candidates[row] == translation for (row,), translation in found]))
     return scores
 
 
@@ -84,8 +82,8 @@ def _bitext_sets(sources: Sources) -> Iterator[TestSet]:
 
 
 def _run_bitext(model: Model, test_set: TestSet) -> Mapping[str, float]:
-    languages = test_set.content.rpartition(".")[2].split("-")
-    pairs = [(first, second) for first, second in read_table(test_set.file, languages)]
+    first, second = test_set.content.rpartition(".")[2].split("-")
+    pairs = [(row[0], row[1]) for row in read_table(test_set.file, (first, second))]
     return translation_recalls(test_set.content, pairs, model.embed)
 
 
@@ -115,17 +113,15 @@ def entity_recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
     queries, catalogue = unit_vectors(embed, list(entities.answers)), unit_vectors(embed, entities.entities)
     refuse_same_vectors(catalogue, entities.entities, "entities")
     _, found = nearest(queries, [catalogue], count=RANKS[-1])
-    answers = entities.answers.values()
-    hits = [[entities.entities[row] in right for row in rows] for rows, right in zip(found, answers, strict=True)]
-    is_hit = np.array(hits)
+    answers = zip(found, entities.answers.values(), strict=True)
+    is_hit = np.array([[entities.entities[row] in right for row in rows] for rows, right in answers])
     return {f"entity/{entities.language} recall@{rank}": float(np.mean(is_hit[:, :rank].any(axis=1))) for rank in RANKS}
 
 
 def mean_recall(catalogues: Sequence[EntitySet], embed: Embed | Scorer) -> Mapping[str, float]:
     """The `METRIC`."""
-    recalls = []
-    for entities in catalogues:
-        recalls.append(entity_recalls(entities, cast(Embed, embed))[f"entity/{entities.language} recall@1"])
+    name = "entity/{} recall@1".format
+    recalls = [entity_recalls(each, cast(Embed, embed))[name(each.language)] for each in catalogues]
     return {METRIC: float(np.mean(recalls))}
 
 

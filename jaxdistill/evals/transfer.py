@@ -47,7 +47,6 @@ MAX_STEPS = 2000
 
 log = logging.getLogger(__name__)
 
-
 Accuracy = tuple[float, Integer[np.ndarray, " n"]]
 """Share of right predictions on test rows, in [0, 1], or its mean over test folds; and the predicted class of each test row."""
 
@@ -90,18 +89,13 @@ def dev_selection(
     labels: Integer[np.ndarray, " n"],
     dev: Bool[np.ndarray, " n"],
     test: Bool[np.ndarray, " n"],
+    *,
+    strengths: tuple[float, ...] = STRENGTHS,
 ) -> Accuracy:
     """Protocol of SST2, SICK-E: trained on the rows in neither `dev` nor `test`, with the strength that is best on `dev`."""
-    predicted = predictions(features, labels, ~(dev | test)[None], STRENGTHS)[:, 0]
+    predicted = predictions(features, labels, ~(dev | test)[None], strengths)[:, 0]
     chosen = np.argmax(np.mean(predicted[:, dev] == labels[dev], axis=1))
     return _on_test(predicted[chosen], labels, test)
-
-
-def one_strength(
-    features: Float[np.ndarray, "n d"], labels: Integer[np.ndarray, " n"], test: Bool[np.ndarray, " n"], strength: float
-) -> Accuracy:
-    """Protocol of SNLI: a single fixed strength."""
-    return _on_test(predictions(features, labels, ~test[None], (strength,))[0, 0], labels, test)
 
 
 def predictions(
@@ -116,21 +110,18 @@ def predictions(
       features: float32; rows in no training set are only predicted.
       labels: classes, numbered from 0.
       trains: the training rows of each classifier.
-      strengths: strengths of the L2 penalty; > 0.
+      strengths: strengths of the L2 penalty, ascending; > 0.
     """
-    weakest_last = np.argsort(strengths)[::-1]
     trained, steps = _train(
         jnp.asarray(features, jnp.float32),
         jnp.asarray(labels, jnp.int32),
         jnp.asarray(trains),
-        jnp.asarray(np.asarray(strengths, np.float32)[weakest_last]),
+        jnp.asarray(strengths[::-1], jnp.float32),  # the strongest first: the others then start nearer to their optimum
         classes=int(labels.max()) + 1,
     )
     if int(steps.max()) >= MAX_STEPS:
         log.warning("the probe stopped after %d steps, before it converged", MAX_STEPS)
-    result = np.empty(trained.shape, np.int64)
-    result[weakest_last] = np.asarray(trained)
-    return result
+    return np.asarray(trained)[::-1].astype(np.int64)
 
 
 def stratified_folds(labels: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
@@ -190,7 +181,15 @@ def _train(
     `strength`, is diagonal, so its inverse is a safe step size for each axis. The bound holds for all folds once it is
     scaled by the ratio of their rows.
     """
-    rotated, variances = _principal_axes(features, jnp.any(trains, axis=0))
+    # A rotation changes neither the penalty nor the predictions, and a shift only the bias, which is not penalised.
+    training = jnp.any(trains, axis=0)
+    count = training.sum().astype(features.dtype)
+    centred = features - jnp.where(training[:, None], features, 0.0).sum(axis=0, keepdims=True) / count
+    training_rows = jnp.where(training[:, None], centred, 0.0)
+    variances, rotation = jnp.linalg.eigh(training_rows.T @ training_rows / count)
+    rotated = centred @ rotation
+    # The bound needs slightly too large variances: rounding leaves the axes correlated by about 1e-7 of the largest one.
+    variances = jnp.maximum(variances, 0.0) + 1e-6 * variances[-1]
     if classes == 2:  # one column: the difference of the two classes' weights, penalised half as much
         targets, strengths, curvature = (labels == 1).astype(jnp.float32)[None], strengths / 2, 0.25
     else:
@@ -245,23 +244,6 @@ def _train(
     return jax.lax.scan(at_strength, start, strengths)[1]
 
 
-def _principal_axes(
-    features: Float[Array, "n d"], training: Bool[Array, " n"]
-) -> tuple[Float[Array, "n d"], Float[Array, " d"]]:
-    """All rows, centred, in the principal axes of the `training` rows, and these rows' variances along the axes.
-
-    A rotation changes neither the penalty nor the predictions, and a shift only the bias, which is not penalised. The
-    variances are slightly too large, because `_train` needs upper bounds.
-    """
-    count = training.sum().astype(features.dtype)
-    centred = features - jnp.where(training[:, None], features, 0.0).sum(axis=0, keepdims=True) / count
-    training_rows = jnp.where(training[:, None], centred, 0.0)
-    covariance = training_rows.T @ training_rows / count
-    variances, rotation = jnp.linalg.eigh(covariance)
-    # The margin keeps the bound of `_train` valid: rounding leaves the axes correlated by about 1e-7 of the largest variance.
-    return centred @ rotation, jnp.maximum(variances, 0.0) + 1e-6 * variances[-1]
-
-
 def pair_features(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n d"]:
     """`[|u - v|, u * v]`, `d = 2 e`."""
     return np.concatenate([np.abs(first - second), first * second], axis=1)
@@ -276,7 +258,6 @@ class ProbedSet:
     score: Callable[..., Accuracy]
     """Trains and tests on features and labels of all splits, and masks of the rows of each split but the first."""
     protocol: str
-    """How it trains and tests, in words."""
     metrics: tuple[str, ...]
     """Names of its scores: of the accuracy and, if it is reported, of the F1 of class 1."""
     columns: tuple[str, ...] = ("sentence",)
@@ -309,7 +290,7 @@ ENTAILMENT_SETS: Mapping[str, ProbedSet] = {
         (SICK_E,), features=pair_features, **PREMISES,
     ),
     "snli": ProbedSet(
-        ("train", "snli.test"), partial(one_strength, strength=1e-9),
+        ("train", "snli.test"), lambda features, labels, test: dev_selection(features, labels, test, test, strengths=(1e-9,)),
         "test accuracy of [u, v, u * v, |u - v|]; trained on nli/train in place of SNLI's training set", (SNLI,),
         features=lambda first, second: np.concatenate([first, second, pair_features(first, second)], axis=1), **PREMISES,
     ),
