@@ -12,24 +12,17 @@ Tasks, separated by commas:
   transfer       MR, CR, SUBJ, MPQA, SST2, TREC, MRPC: logistic regression on frozen vectors
   nli            SICK-E, and SNLI with another training set: likewise
   pairs          AUC on QQP, QNLI, MRPC; with --pairs=FILE the correlation with your own graded pairs instead
-  retrieval      translations among other sentences (alone: bitext; --bitext=FOLDER: your own), and entities (alone: entities;
-                 --entities=FILE)
-  documents      nDCG@10, recall, MRR@10 and MAP of documents (--retrieval=FOLDER, in BEIR's format); with --index_model
-                 also in that model's index, to which --max_length and --document_prompt also apply. --split=dev uses the dev
-                 judgements
+  retrieval      translations among other sentences (alone: bitext), and entities (alone: entities)
+  documents      nDCG@10, recall, MRR@10 and MAP of documents, in BEIR's format; with --index_model also in that model's index
   nanobeir       the same for the 13 sets of NanoBEIR, from the hub
-  mteb           MTEB's own tasks, run by mteb: --mteb='MTEB(eng, v2)', or names such as --mteb=STSBenchmark,SciFact
-  agreement      share of the nearest 1 and 10 sentences that --teacher finds in --text=FILE which the model also finds, and the
-                 correlation of their similarities
+  mteb           MTEB's own tasks, run by mteb
+  agreement      share of the nearest 1 and 10 sentences of --text that --teacher finds which the model also finds; rank correlation
   geometry       alignment, uniformity, anisotropy, edit distance, an out-of-domain example
   speed          sentences/s at batch 1 and 128, parameters, bytes
 
 Sets that the data folder lacks are skipped with a message. If an evaluation fails, a line says why, the others continue, and the
 program exits with status 2. Scores of the same model and files are cached, except speed. Cross-encoders and ensembles (`A+B`) score
-pairs directly and have no vectors for other tasks. --plugins=FILE adds evaluations.
-
---whiten=TEXT scores whitened vectors, fitted on the model's vectors of at most 100,000 distinct sentences of TEXT, a source as for
-training. A file that is itself scored is refused.
+pairs directly and have no vectors for other tasks.
 
 Results of other models, sets or options, and files of other programs, are never replaced: move them, or give another --out.
 
@@ -89,7 +82,7 @@ class EvaluationResult:
     """Result of `jaxdistill.evaluate`."""
 
     scores: Mapping[str, Mapping[str, float]]
-    """Maps models to their scores by name, in [-1, 1]; the task `speed` has its own units."""
+    """Maps models to their scores by name, in [-1, 1]; speed has its own units."""
     results: Mapping[str, Any] = field(repr=False)
     """Content of `results.json`: one row per model, protocols, digests, versions."""
     results_file: Path | None
@@ -148,12 +141,12 @@ def evaluate(
       retrieval: Folders or hub names in BEIR's form; A+B: A's queries, B's documents; empty: the sets of the data folder.
       split: Judgements of the sets of documents.
       index_model: Model that makes the index of asymmetric retrieval, such as the teacher. Pooling and other prompts are its own.
-      mteb: A benchmark or tasks of MTEB, which reads its sets from the hub. Its result files go into the folder mteb beside `out`'s.
+      mteb: A benchmark or tasks of MTEB, such as 'MTEB(eng, v2)' or STSBenchmark,SciFact; its files go into the folder mteb beside `out`'s.
       text: Sentences on which the task agreement compares models with the teacher: files or globs.
       teacher: Also scored, and the reference of the report and of the task agreement.
       paper: Row of a paper's tables to show beside the models, as congen:tinybert-l4 (configs/papers/ has them).
       dims: Widths of truncated vectors; scores are named `MODEL (64)` and so on.
-      whiten: Texts on whose vectors whitening is fitted; empty: none.
+      whiten: Texts, as for training, on whose vectors (of at most 100,000 distinct sentences) whitening is fitted; empty: none.
       plugins: Modules or files with your own families and evaluations.
       pooling: Needed if a model's folder does not state its pooling.
       max_length: Most tokens of a sentence, also for the index model; 0: the model's.
@@ -227,7 +220,7 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Model], out: str) -> E
     # The teacher and the index model, if sets use them, keep their vectors from model to model.
     names = {name for _, test_set in plan.sets for name in test_set.references}
     references = {name: load(inputs[name], is_index=name == "index_model") for name in names}
-    rows, scored_pairs, failed = [], {}, {}
+    rows, failed = [], {}
     specs = list(dict.fromkeys([*filter(None, [inputs["teacher"]]), *inputs["model"]]))
     for spec in specs:
         try:
@@ -237,9 +230,7 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Model], out: str) -> E
                 facts[spec] = model.digest
             model = replace(model, **references)
             widths = dict.fromkeys(inputs["dims"] if spec in inputs["model"] else ())
-            for each in [truncated(model, width) for width in widths] or [model]:
-                row, scored_pairs[each.name] = _scored(each, plan)
-                rows.append(row)
+            rows += [_scored(each, plan) for each in [truncated(model, width) for width in widths] or [model]]
         except InputError as error:
             if len(specs) == 1:
                 raise
@@ -269,7 +260,7 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Model], out: str) -> E
         with writing(file):
             write_atomic(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         if page:
-            report.write_evaluation(content, scored_pairs, page)
+            report.write_evaluation(content, page)
     scores = {row["model"]: row["scores"] for row in rows}
     result = EvaluationResult(scores=scores, results=content, results_file=file, report=page)
     if failures := report.failures(content):
@@ -384,8 +375,8 @@ def truncated(model: Model, dims: str) -> Model:
     )
 
 
-def _scored(model: Model, plan: suite.Suite) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
-    """A model's row of the results file, and its graded pairs to plot."""
+def _scored(model: Model, plan: suite.Suite) -> dict[str, Any]:
+    """A model's row of the results file."""
     start = time.perf_counter()
     results, failed = {}, {}
     for evaluation, test_set in plan.sets:
@@ -395,7 +386,7 @@ def _scored(model: Model, plan: suite.Suite) -> tuple[dict[str, Any], Mapping[st
             failed[test_set.name] = str(error)
             _print_error(f"failed: {test_set.name} of {model.name}: {error}")
     scores = {name: score for result in results.values() for name, score in result.scores.items()}
-    row = {
+    return {
         "model": model.name,
         "digest": model.digest,
         "parameters": model.parameters,
@@ -406,8 +397,8 @@ def _scored(model: Model, plan: suite.Suite) -> tuple[dict[str, Any], Mapping[st
         "scores": suite.with_averages(scores, failed),
         "failed": failed,
         "details": {name: values for result in results.values() for name, values in result.details.items()},
+        "scored_pairs": next((results[name].scored_pairs for name in suite.DRAWN if name in results), None),
     }
-    return row, next((results[name].scored_pairs for name in suite.DRAWN if name in results), None)
 
 
 def _print_error(line: str) -> None:

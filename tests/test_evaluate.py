@@ -146,7 +146,7 @@ def test_truncated_vectors_have_a_row_for_each_width(tiny, tmp_path):
 
 def test_sets_of_the_hub_are_said_to_come_from_it_and_their_scores_are_not_cached(tiny, data, cache, monkeypatch):
     pairs = sts.read_set("sts-b", data)
-    monkeypatch.setattr(sts, "pairs_of", lambda *_: pairs)
+    monkeypatch.setattr(sts, "read_set", lambda *_: pairs)
     found = jaxdistill.evaluate(tiny, tasks="sts-b", data="").results
     assert "mteb/stsbenchmark-sts on the Hugging Face hub" in found["protocol"]["sts-b"]
     assert not (cache / "scores").exists()

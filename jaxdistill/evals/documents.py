@@ -47,7 +47,6 @@ PARTS = ("corpus", "queries")
 FORMS = (".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz", "/*.parquet")
 """Ends of the names of the `PARTS`."""
 JUDGEMENT = ("query-id", "corpus-id", "score")
-"""BEIR's names of the columns of judgements."""
 SPLITS: tuple[Split, ...] = get_args(Split)
 NANOBEIR = tuple(
     f"sentence-transformers/NanoBEIR-en:Nano{name}"
@@ -86,7 +85,7 @@ class SetFiles(NamedTuple):
     queries: Sequence[Path]
     qrels: Path
     split: Split
-    """The split of the judgements in `qrels`."""
+    """Of the judgements in `qrels`."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -100,7 +99,6 @@ class RetrievalSet:
 
     name: str
     split: Split
-    """The split of the judgements."""
     documents: Mapping[str, str]
     """Maps ids to title and text."""
     queries: Mapping[str, str]
@@ -119,12 +117,12 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
       split: split of the judgements, `qrels/SPLIT.tsv`; a set need not have the other splits.
       option: the option that names the split, for errors.
     """
-    names = _names(spec)
-    folders = [Path(name) if Path(name).is_dir() else _fetched(name) for name in names]
+    specs = [spec] if Path(spec).is_dir() else spec.split("+", 1)  # the path of one set may contain `+`
+    names, folders = zip(*map(_located, specs), strict=True)
     query_folder, corpus_folder = folders[0], folders[-1]
     qrels_folder = query_folder.resolve().with_name(f"{query_folder.resolve().name}-qrels")
-    if not any(query_folder.glob("qrels*")) and not Path(names[0]).is_dir():
-        qrels_folder = _fetched(f"{names[0]}-qrels")
+    if not any(query_folder.glob("qrels*")) and not Path(specs[0]).is_dir():
+        _, qrels_folder = _located(f"{specs[0]}-qrels")
     qrels: dict[Split, Path] = {}
     for name in SPLITS:
         paths = [query_folder / f"qrels/{name}.tsv", qrels_folder / f"{name}.tsv"]
@@ -143,26 +141,14 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
             f"{spec} is not a retrieval set in BEIR's format with judgements of the split {split}: it needs corpus.jsonl, queries.jsonl "
             f"(or others of their forms) and qrels/{split}.tsv; it has judgements of {', '.join(qrels) or 'no split'}. Add them{advice}."
         )
-    return SetFiles(set_name(spec), corpus, queries, qrels[split], split)
+    return SetFiles("+".join(names), corpus, queries, qrels[split], split)
 
 
-def set_name(spec: str) -> str:
-    """The name of a set: of its folder or on the hub; `A+B` joins two names."""
-    names = []
-    for part in _names(spec):
-        name = os.path.basename(os.path.abspath(part))
-        names.append(name if Path(part).is_dir() else name.rpartition(":")[2])
-    return "+".join(names)
-
-
-def _names(spec: str) -> list[str]:
-    """Splits `A+B` into the folders or hub names of queries and documents; the path of one set may contain `+`."""
-    return [spec] if Path(spec).is_dir() else spec.split("+", 1)
-
-
-def _fetched(name: str) -> Path:
-    """Downloads a data set of the hub, or one set of a collection (`ORG/COLLECTION:SET`), whose judgements without a grade are 1;
-    returns the folder."""
+def _located(spec: str) -> tuple[str, Path]:
+    """The name and the folder of a set; downloads it if it is a data set of the hub, or one set of a collection
+    (`ORG/COLLECTION:SET`), whose judgements without a grade are 1."""
+    if Path(spec).is_dir():
+        return os.path.basename(os.path.abspath(spec)), Path(spec)
 
     def fill(draft: Path) -> None:
         """Writes the set that is the split `split` of each part of a collection."""
@@ -178,17 +164,18 @@ def _fetched(name: str) -> Path:
         (draft / "qrels").mkdir()
         (draft / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n", "utf-8")
 
-    with foreign_errors(f"retrieval set {name or 'nothing'} is no folder, and cannot be fetched from the hub"):
-        if ":" not in name:
+    with foreign_errors(f"retrieval set {spec or 'nothing'} is no folder, and cannot be fetched from the hub"):
+        if ":" not in spec:
             from huggingface_hub import snapshot_download
 
             patterns = [*(f"{part}{form}" for part in PARTS for form in FORMS), "qrels*", "*.tsv", "*.tsv.gz"]
-            return Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns))
-        collection, split = name.split(":")
+            folder = snapshot_download(spec, repo_type="dataset", allow_patterns=patterns)
+            return os.path.basename(spec), Path(folder)
+        collection, split = spec.split(":")
         folder = cache_folder() / "retrieval" / collection.replace("/", "--") / split
         if not folder.is_dir():
             make_folder_atomic(folder, fill, what="retrieval sets")
-        return folder
+        return split, folder
 
 
 def read_set(files: SetFiles) -> RetrievalSet:
@@ -310,7 +297,7 @@ def query_measures(ranked: Sequence[str], judged: Mapping[str, int]) -> dict[str
 
 
 def measures(ranking: Ranking, test_set: RetrievalSet) -> dict[str, dict[str, float]]:
-    """Maps `documents/NAME ndcg@10`, `... recall@10`, `... recall@100`, `... mrr@10` and `... map` to values by query id."""
+    """Maps `documents/NAME ndcg@10` and so on, see `query_measures`, to values by query id."""
     values: dict[str, dict[str, float]] = {}
     for query, ranked in zip(test_set.queries, ordered(ranking, test_set), strict=True):
         for name, value in query_measures(ranked, test_set.judged[query]).items():
@@ -345,9 +332,11 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
         raise MissingSet("needs sets in BEIR's format: retrieval=FOLDER, or retrieval/ in data=FOLDER.")
     prefixes = ["", ASYMMETRIC] if sources.index_model else [""]
     for spec in dict.fromkeys(specs):
-        name = set_name(spec) + (f"-{sources.split}" if sources.split != "test" else "")
+        name = spec
         try:
-            content = set_files(spec, split=sources.split)._replace(name=name)
+            content = set_files(spec, split=sources.split)
+            name = content.name + (f"-{sources.split}" if sources.split != "test" else "")
+            content = content._replace(name=name)
         except InputError as error:  # raised when it is scored, so that the others still are
             content = error
         for prefix in prefixes:
@@ -361,10 +350,7 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
 
 
 def _run(model: Model, test_set: TestSet) -> Result:
-    """Scores the model on an index of its own, or on that of the index model.
-
-    If the set was not found, raises the error that says so.
-    """
+    """Scores the model on an index of its own, or on that of the index model; raises the error of a set that was not found."""
     if isinstance(test_set.content, InputError):
         raise test_set.content
     retrieval_set = read_set(test_set.content)

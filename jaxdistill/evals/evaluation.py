@@ -32,7 +32,6 @@ class Model:
 
     embed: Embed
     name: str = ""
-    """Its name in results."""
     digest: str = ""
     """Digest of everything that determines its scores."""
     width: int = 0
@@ -177,11 +176,8 @@ class EmbeddingCache:
 
 
 def read_table(file: str | Path, columns: Sequence[str], *, headerless: bool = False) -> list[tuple[str, ...]]:
-    """The cells of each row in these columns, read as training reads text but without outer white space; leaves out blank rows.
-    `headerless`: the table may lack a header, see `data.text.read`.
-
-    Raises `InputError` for a missing column or an empty cell.
-    """
+    """The cells of each row in these columns, read by `data.text.read` but without outer white space; leaves out blank rows, and
+    raises `InputError` for a missing column or an empty cell."""
     rows = []
     for row in read([str(file)], columns, numbers=True, headerless=headerless):
         cells = tuple(map(str.strip, row))

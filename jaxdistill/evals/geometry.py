@@ -102,7 +102,7 @@ EVALUATION = Evaluation(
     task="geometry",
     scores=("geometry",),
     sets=lambda sources: [sts.test_set_of("sts-b-dev", "geometry", PROTOCOL, sources)],
-    run=lambda model, test_set: measures(sts.pairs_of(test_set), model.embed),
+    run=lambda model, test_set: measures(sts.read_set(*test_set.content), model.embed),
     has_units=True,
 )
 
@@ -133,7 +133,7 @@ def whitening_on(embed: Embed, specs: Sequence[str]) -> Callable[[np.ndarray], n
 
 
 def _run_speed(model: Model, test_set: TestSet) -> Mapping[str, float]:
-    pairs, embed = sts.pairs_of(test_set), model.timed
+    pairs, embed = sts.read_set(*test_set.content), model.timed
     assert embed is not None
     sentences = [*pairs.first, *pairs.second]
     for sentence in sorted(sentences, key=len, reverse=True)[::WARM_EVERY]:

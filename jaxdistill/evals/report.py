@@ -155,13 +155,13 @@ def write_page(
     plot: Path | None = None,
     warning: str = "",
 ) -> Path:
-    """Writes the page; returns its path. Names and sentences are escaped.
+    """Writes the page; returns its path.
 
     Args:
-      teacher: name of the entry with which others are compared; empty: none.
-      plot: the plot of the training that the report is about.
-      warning: a prominent line below the title.
       sections: maps headings at the end of the page to terms with their lines.
+      teacher: name of the entry with which others are compared; empty: none.
+      plot: the plot of a training.
+      warning: a prominent line below the title.
     """
     main, costs, others = score_rows(entries, teacher)
     content = {"main": main + costs, "others": others, "images": images(entries, plot), "sections": sections}
@@ -173,21 +173,16 @@ def write_page(
     return path
 
 
-def entries_of(content: Mapping[str, Any], scored_pairs: Mapping[str, Any] | None = None) -> list[Entry]:
-    """The report's entries: the models of an evaluation, then the rows of papers beside them.
-
-    Args:
-      content: content of the evaluation's results file.
-      scored_pairs: maps models to their `Entry.scored_pairs`.
-    """
+def entries_of(content: Mapping[str, Any]) -> list[Entry]:
+    """The models of an evaluation, then the rows of papers beside them, from the content of its results file."""
     names = short_names([row["model"] for row in content["models"]])
     entries = []
     for row in content["models"]:
         # 0 stands for not applicable, such as the bytes of an ensemble's vectors.
         costs = {name: row[name] or None for name in ("parameters", "size_bytes", "vector_bytes")}
         costs["sentences_per_s"] = row["scores"].get(geometry.RATE)
-        pairs = (scored_pairs or {}).get(row["model"])
-        entries.append(Entry(name=names[row["model"]], scores=row["scores"], costs=costs, scored_pairs=pairs))
+        name, scores, pairs = names[row["model"]], row["scores"], row["scored_pairs"]
+        entries.append(Entry(name=name, scores=scores, costs=costs, scored_pairs=pairs))
     return entries + [Entry(name=row["label"], scores=row["scores"], is_cited=True) for row in content["papers"]]
 
 
@@ -199,19 +194,16 @@ def failures(content: Mapping[str, Any]) -> dict[str, str]:
     return failed
 
 
-def write_evaluation(content: Mapping[str, Any], scored_pairs: Mapping[str, Any], path: Path) -> None:
-    """Writes the report of an evaluation; `entries_of` explains `content` and `scored_pairs`."""
-    inputs = content["inputs"]
-    settings = {
-        name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in inputs.items() if value
-    }
+def write_evaluation(content: Mapping[str, Any], path: Path) -> None:
+    """Writes the report of an evaluation with this content of the results file."""
+    inputs = {name: value for name, value in content["inputs"].items() if value}
+    settings = {name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in inputs.items()}
     settings["Missing sets"] = " ".join(content["absent"])
     settings |= {row["label"]: row["tables"] for row in content["papers"]}
     settings["Versions"] = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
-    teacher = short_names([row["model"] for row in content["models"]]).get(inputs["teacher"], "")
+    teacher = short_names([row["model"] for row in content["models"]]).get(content["inputs"]["teacher"], "")
     sections = {"Failed": failures(content), "What was evaluated": settings, "How it was measured": content["protocol"]}
-    entries = entries_of(content, scored_pairs)
-    write_page(path, entries, title="Evaluation of sentence encoders", teacher=teacher, sections=sections)
+    write_page(path, entries_of(content), title="Evaluation of sentence encoders", teacher=teacher, sections=sections)
 
 
 def short_names(specs: Sequence[str]) -> dict[str, str]:

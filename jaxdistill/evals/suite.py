@@ -32,7 +32,7 @@ EVALUATIONS = (
     geometry.EVALUATION,
     geometry.SPEED,
 )
-"""The package's evaluations, in the order in which they run and are printed."""
+"""In the order in which they run and are printed."""
 DRAWN = (*sts.DRAWN, "pairs")
 """Sets whose graded pairs a report may plot; it plots the first one that was measured."""
 SCORING = ("core/ops", "data/text.py", "encoders", "evals", "models/inference.py", "models/vectors.py")
@@ -54,9 +54,7 @@ def evaluations() -> list[Evaluation]:
 
 def planned(names: Sequence[str], sources: Sources) -> Suite:
     """The sets of task names; raises `InputError` for an unknown name, or two sets of one name."""
-    available = list(
-        dict.fromkeys(name for evaluation in evaluations() for name in (evaluation.task, *evaluation.names))
-    )
+    available = list(dict.fromkeys(name for each in evaluations() for name in (each.task, *each.names)))
     if unknown := [name for name in names if name not in available]:
         hint = did_you_mean(unknown[0], available)
         raise InputError(f"task {unknown[0]!r} is unknown; there are {', '.join(available)}.{hint}")
@@ -126,7 +124,7 @@ def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapp
 
 
 def with_averages(scores: Mapping[str, float], failed: Collection[str] = ()) -> dict[str, float]:
-    """The scores in the order of the evaluations; after those of an evaluation its averages, unless one of its sets `failed`."""
+    """The scores in the order of the evaluations, each with its averages behind them unless one of its sets `failed`."""
     averaged: dict[str, float] = {}
     for evaluation in evaluations():
         averaged |= {name: score for name, score in scores.items() if evaluation.owns(name)}

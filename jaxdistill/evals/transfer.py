@@ -81,7 +81,8 @@ def train_folds(
     trains = np.stack([~test & (folds != held_out) for held_out in range(FOLDS)] + [~test])
     predicted = predictions(features, labels, trains, STRENGTHS)
     chosen = np.argmax(_fold_accuracy(predicted[:, :FOLDS], labels, folds))
-    return _on_test(predicted[chosen, FOLDS], labels, test)
+    on_test = predicted[chosen, FOLDS, test]
+    return float(np.mean(on_test == labels[test])), on_test
 
 
 def dev_selection(
@@ -95,7 +96,8 @@ def dev_selection(
     """Protocol of SST2, SICK-E: trained on the rows in neither `dev` nor `test`, with the strength that is best on `dev`."""
     predicted = predictions(features, labels, ~(dev | test)[None], strengths)[:, 0]
     chosen = np.argmax(np.mean(predicted[:, dev] == labels[dev], axis=1))
-    return _on_test(predicted[chosen], labels, test)
+    on_test = predicted[chosen, test]
+    return float(np.mean(on_test == labels[test])), on_test
 
 
 def predictions(
@@ -147,19 +149,15 @@ def _fold_accuracy(
     return np.mean(accuracies, axis=0)
 
 
-def _on_test(predicted: np.ndarray, labels: np.ndarray, test: np.ndarray) -> Accuracy:
-    return float(np.mean(predicted[test] == labels[test])), predicted[test]
-
-
 class _Fit(NamedTuple):
     """A classifier during training by Nesterov's method."""
 
     weights: Float[Array, "classes d"]
     bias: Float[Array, " classes"]
     lookahead: tuple[Float[Array, "classes d"], Float[Array, " classes"]]
-    """The point at which the next gradient is taken."""
+    """The weights and the bias at which the next gradient is taken."""
     steps: Float[Array, ""]
-    """Steps since the last restart; a restart sets the momentum to zero."""
+    """Since the last restart, which sets the momentum to zero."""
     decrease: Float[Array, ""]
     """Predicted decrease of the mean loss in the last step, in nats."""
 
@@ -221,27 +219,20 @@ def _train(
         lookahead = (new_weights + momentum * moved, new_bias + momentum * bias_moved)
         return _Fit(new_weights, new_bias, lookahead, steps, decrease=decrease)
 
-    def at_strength(fits: _Fit, strength: Float[Array, ""]):
+    def at_strength(start: tuple[Array, Array], strength: Float[Array, ""]):
         """Trains the classifiers of all folds with one strength, from the weights of the strength before; a step of the scan."""
-        # A restart: without momentum, and with a decrease that lets the loop begin.
-        fits = fits._replace(
-            lookahead=(fits.weights, fits.bias),
-            steps=jnp.zeros_like(fits.steps),
-            decrease=jnp.full_like(fits.decrease, jnp.inf),
-        )
+        steps, decrease = jnp.zeros(len(trains)), jnp.full(len(trains), jnp.inf)  # lets the loop begin
         count, fits = jax.lax.while_loop(
             lambda carry: (carry[0] < MAX_STEPS) & (carry[1].decrease.max() > TOLERANCE),
             lambda carry: (carry[0] + 1, jax.vmap(step, in_axes=(0, 0, None))(carry[1], weight_of_row, strength)),
-            (jnp.int32(0), fits),
+            (jnp.int32(0), _Fit(*start, lookahead=start, steps=steps, decrease=decrease)),
         )
         logits = jax.vmap(logits_of)(fits.weights, fits.bias)
         label = logits[:, 0] > 0 if classes == 2 else jnp.argmax(logits, axis=1)
-        return fits, (label.astype(jnp.uint8), count)
+        return (fits.weights, fits.bias), (label.astype(jnp.uint8), count)
 
-    m, d, k = trains.shape[0], features.shape[1], targets.shape[0]
-    weights, bias = jnp.zeros((m, k, d)), jnp.zeros((m, k))
-    start = _Fit(weights, bias, (weights, bias), jnp.zeros(m), decrease=jnp.zeros(m))
-    return jax.lax.scan(at_strength, start, strengths)[1]
+    shape = len(trains), len(targets), features.shape[1]
+    return jax.lax.scan(at_strength, (jnp.zeros(shape), jnp.zeros(shape[:2])), strengths)[1]
 
 
 def pair_features(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n d"]:
@@ -307,23 +298,21 @@ def _sets(sources: Sources, part: str, probed: Mapping[str, ProbedSet]) -> Itera
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     probed: ProbedSet = test_set.content
-    rows, labels, split_of = [], [], []
-    for number, path in enumerate(test_set.files):
+    rows, labels, sizes = [], [], []
+    for path in test_set.files:
         split_labels, texts = labelled(path, probed.columns, probed.classes)
         if len(np.unique(split_labels)) < 2:
             raise InputError(f"{path}: all {len(texts)} rows have one label; a classifier needs rows of at least 2.")
         rows += texts
         labels.append(split_labels)
-        split_of.append(np.full(len(texts), number))
-    labels, split_of = np.concatenate(labels), np.concatenate(split_of)
+        sizes.append(len(texts))
+    labels, split_of = np.concatenate(labels), np.repeat(np.arange(len(sizes)), sizes)
     distinct = {text: index for index, text in enumerate(dict.fromkeys(text for row in rows for text in row))}
     vectors = finite_vectors(model.embed, list(distinct))
     refuse_same_vectors(vectors, list(distinct), "sentences")
     features = probed.features(*(vectors[[distinct[text] for text in column]] for column in zip(*rows, strict=True)))
-    accuracy, predicted = probed.score(
-        features, labels, *(split_of == split for split in range(1, len(test_set.files)))
-    )
-    is_positive, predicted_positive = labels[split_of == len(test_set.files) - 1] == 1, predicted == 1
+    accuracy, predicted = probed.score(features, labels, *(split_of == split for split in range(1, len(sizes))))
+    is_positive, predicted_positive = labels[-sizes[-1] :] == 1, predicted == 1
     f1 = float(2 * np.sum(is_positive & predicted_positive) / max(is_positive.sum() + predicted_positive.sum(), 1))
     return dict(zip(probed.metrics, (accuracy, f1), strict=False))  # most sets report the accuracy alone
 
