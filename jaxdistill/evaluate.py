@@ -72,9 +72,6 @@ TASK_OF = {
     "text": "agreement",
 }
 """Maps options that name sets to the tasks that read them, which are the default tasks if the option is given."""
-LISTS = ("tasks", "bitext", "entities", "retrieval", "text", "whiten", "dims", "plugins")
-OUTSIDE = ("model", "batch_size", "out")
-"""Arguments left out of the noted inputs: models are noted by name, and the others do not change scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,9 +158,12 @@ def evaluate(
       InputError: an option cannot be used.
       EvaluationFailed: an evaluation or one of several models failed; the others were scored, and are in its `result`.
     """
-    inputs: dict[str, Any] = {name: value for name, value in locals().items() if name not in OUTSIDE}
+    inputs: dict[str, Any] = locals().copy()
+    for name in ("model", "batch_size", "out"):  # models are noted by name below, and the others do not change scores
+        del inputs[name]
     inputs["data"] = os.path.expanduser(os.environ.get("JAXDISTILL_DATA", "") if data is None else data)
-    inputs |= {name: listed(inputs[name]) for name in LISTS}
+    for name in ("tasks", "bitext", "entities", "retrieval", "text", "whiten", "dims", "plugins"):
+        inputs[name] = listed(inputs[name])
     inputs |= {name: os.path.expanduser(inputs[name]) for name in ("pairs", "index_model", "teacher")}
     inputs["paper"] = [paper] if isinstance(paper, str) else list(paper)
     use_plugins(",".join(inputs["plugins"]))
@@ -185,13 +185,12 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Model], out: str) -> E
     """Scores the models that `inputs` name on the sets that they name, and writes the results to `out`; `load` is `_model` with its
     first arguments."""
     cited = [papers.cited(reference, "paper") for reference in inputs["paper"]]
-    path = local(out, "out")
     file = page = None
+    path = local(out, "out")
     if out and processes.is_first():
-        is_folder = out.endswith("/") or path.is_dir()
-        file = path / RESULTS if is_folder else path
-        page = path / report.PAGE if is_folder else None
-    if file:
+        file = path
+        if out.endswith("/") or path.is_dir():
+            file, page = path / RESULTS, path / report.PAGE
         with writing(file):  # checked before the evaluation, which takes minutes
             try_writing(file)
     sources = Sources(
@@ -238,6 +237,7 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Model], out: str) -> E
             _print_error(f"failed: model {spec}: {error}")
 
     measured = dict.fromkeys(name for row in rows for name in row["scores"])
+    cited = [row.only(measured) for row in cited]
     content = {
         "protocol": {test_set.name: test_set.protocol for _, test_set in plan.sets},
         "seed": transfer.SEED,
@@ -247,10 +247,7 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Model], out: str) -> E
         "absent": plan.absent,
         "failed": failed,
         "models": rows,
-        "papers": [
-            {"label": row.label, "tables": row.tables, "scores": row.scores}
-            for row in (paper_row.only(measured) for paper_row in cited)
-        ],
+        "papers": [{"label": row.label, "tables": row.tables, "scores": row.scores} for row in cited],
         "inputs": inputs,
         "files": digests,
     }
@@ -358,15 +355,12 @@ def truncated(model: Model, dims: str) -> Model:
             f"dims={dims}: the vectors of {model.name} have {model.width} numbers; give widths up to that."
         )
 
-    def truncate(embed: Embed | None) -> Embed:
-        assert embed is not None  # a model with a width has all of them
+    def truncate(embed: Embed) -> Embed:
         return lambda sentences: unit_rows(np.asarray(embed(sentences))[:, : int(dims)]).astype(np.float32)
 
     return replace(
         model,
-        embed=truncate(model.embed),
-        query=truncate(model.query),
-        document=truncate(model.document),
+        **{name: truncate(getattr(model, name)) for name in ("embed", "query", "document")},
         name=f"{model.name} ({dims})",
         digest=hashlib.sha256(f"{model.digest}+{dims}".encode()).hexdigest(),
         width=int(dims),

@@ -50,18 +50,14 @@ JUDGEMENT = ("query-id", "corpus-id", "score")
 SPLITS: tuple[Split, ...] = get_args(Split)
 NANOBEIR = tuple(
     f"sentence-transformers/NanoBEIR-en:Nano{name}"
-    for name in (
-        "ArguAna", "ClimateFEVER", "DBPedia", "FEVER", "FiQA2018", "HotpotQA", "MSMARCO", "NFCorpus", "NQ", "QuoraRetrieval",
-        "SCIDOCS", "SciFact", "Touche2020",
-    )
-)  # fmt: skip
-"""NanoBEIR: 50 queries of each set of BEIR, and a few thousand documents."""
+    for name in "ArguAna ClimateFEVER DBPedia FEVER FiQA2018 HotpotQA MSMARCO NFCorpus NQ QuoraRetrieval SCIDOCS SciFact Touche2020".split()
+)
+"""50 queries of each set of BEIR, and a few thousand documents."""
 ASYMMETRIC = "asymmetric "
 """Prefix of scores of retrieval in another model's index."""
 DEPTH = 1000
 """Number of documents in a ranking, as in trec_eval."""
 NDCG = "ndcg@10"
-"""The main measure, as in BEIR."""
 AVERAGE = f"documents/average {NDCG}"
 PROTOCOL = (
     f"cosine of queries and documents (title and text), or the dot product if the checkpoint says so, exact, {DEPTH:,} "
@@ -297,17 +293,18 @@ def query_measures(ranked: Sequence[str], judged: Mapping[str, int]) -> dict[str
 
 
 def measures(ranking: Ranking, test_set: RetrievalSet) -> dict[str, dict[str, float]]:
-    """Maps `documents/NAME ndcg@10` and so on, see `query_measures`, to values by query id."""
+    """Maps the names of `query_measures` to values by query id."""
     values: dict[str, dict[str, float]] = {}
     for query, ranked in zip(test_set.queries, ordered(ranking, test_set), strict=True):
         for name, value in query_measures(ranked, test_set.judged[query]).items():
-            values.setdefault(f"documents/{test_set.name} {name}", {})[query] = value
+            values.setdefault(name, {})[query] = value
     return values
 
 
 def scored(ranking: Ranking, test_set: RetrievalSet) -> dict[str, float]:
-    """The means of `measures`, in [0, 1]."""
-    return {name: float(np.mean([*row.values()])) for name, row in measures(ranking, test_set).items()}
+    """The means of `measures`, in [0, 1], as `documents/NAME ndcg@10` and so on."""
+    by_query = measures(ranking, test_set)
+    return {f"documents/{test_set.name} {name}": float(np.mean([*row.values()])) for name, row in by_query.items()}
 
 
 def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: str = "cosine") -> Mapping[str, float]:
@@ -336,7 +333,6 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
         try:
             content = set_files(spec, split=sources.split)
             name = content.name + (f"-{sources.split}" if sources.split != "test" else "")
-            content = content._replace(name=name)
         except InputError as error:  # raised when it is scored, so that the others still are
             content = error
         for prefix in prefixes:
@@ -354,16 +350,12 @@ def _run(model: Model, test_set: TestSet) -> Result:
     if isinstance(test_set.content, InputError):
         raise test_set.content
     retrieval_set = read_set(test_set.content)
-    prefix, index = "", model
-    if "index_model" in test_set.references:
-        assert model.index_model is not None
-        prefix, index = ASYMMETRIC, model.index_model
-    assert model.query is not None and index.document is not None
+    index = model.index_model if test_set.references else model
+    assert model.query is not None and index is not None and index.document is not None
     ranking = ranked_by_vectors(model.query, index.document, retrieval_set, similarity=index.similarity)
     by_query = measures(ranking, retrieval_set)
-    scores = {f"{prefix}{name}": float(np.mean([*values.values()])) for name, values in by_query.items()}
-    ndcg = f"documents/{retrieval_set.name} {NDCG}"
-    return Result(scores, details={f"{prefix}{ndcg}": by_query[ndcg]})
+    scores = {f"{test_set.name} {name}": float(np.mean([*values.values()])) for name, values in by_query.items()}
+    return Result(scores, details={f"{test_set.name} {NDCG}": by_query[NDCG]})
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:

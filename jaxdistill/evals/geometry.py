@@ -29,7 +29,7 @@ from jaxdistill.data.text import read
 from jaxdistill.evals import sts
 from jaxdistill.evals.evaluation import Evaluation, Model, TestSet, spearman
 from jaxdistill.evals.pairs import GradedPairs
-from jaxdistill.models.vectors import finite_vectors, unit_vectors
+from jaxdistill.models.vectors import finite_vectors, unit_vectors, vectors_of_pairs
 
 SAME_MEANING = 4.0
 """Pairs with a higher score, of at most 5, mean the same."""
@@ -45,7 +45,6 @@ WHITENING_SENTENCES = 100_000
 WARM_EVERY = 10
 """Before timing, every tenth sentence by length and the longest one are encoded once, so that all shapes are compiled."""
 RATE = f"speed/batch {BATCH_SIZE} (sentences/s)"
-"""The score that tables and plots show as a model's speed."""
 PROTOCOL = (
     "STS-B dev; alignment of pairs above 4 and uniformity by Wang and Isola and by DistilCSE's equation 8; mean cosine of "
     "all pairs; Spearman of cosine and word-level edit distance (ConGen A.3); cosine of ConGen's clinical example"
@@ -54,13 +53,10 @@ PROTOCOL = (
 
 def measures(pairs: GradedPairs, embed: Embed) -> Mapping[str, float]:
     """`geometry/...`: alignments, uniformities in nats, cosines and correlations in [-1, 1]."""
-    distinct = list(dict.fromkeys([*pairs.first, *pairs.second]))
-    vectors = dict(zip(distinct, unit_vectors(embed, distinct), strict=True))
-    first = np.stack([vectors[text] for text in pairs.first])
-    second = np.stack([vectors[text] for text in pairs.second])
+    vectors, left, right = vectors_of_pairs(embed, pairs.first, pairs.second)
+    first, second = vectors[left], vectors[right]
     same = pairs.scores > SAME_MEANING
-    matrix = np.stack(list(vectors.values()))
-    between = (matrix @ matrix.T)[np.triu_indices(len(matrix), k=1)]  # all pairs of distinct sentences
+    between = (vectors @ vectors.T)[np.triu_indices(len(vectors), k=1)]  # all pairs of distinct sentences
     texts = zip(pairs.first, pairs.second, strict=True)
     edits = np.array([edit_distance(first_text.split(), second_text.split()) for first_text, second_text in texts])
     similarities = np.einsum("ne,ne->n", first, second)

@@ -218,10 +218,10 @@ def short_names(specs: Sequence[str]) -> dict[str, str]:
     return {spec: "+".join(names[member] for member in spec.split("+")) for spec in specs}
 
 
-def read_curves(metrics_path: str | Path) -> dict[str, list[tuple[int, float]]]:
+def read_curves(metrics_path: Path) -> dict[str, list[tuple[int, float]]]:
     """Maps `loss` and dev scores of a run to lists of `(step, value)`; the last value counts if a resumed run repeated a step."""
     values: dict[str, dict[int, float]] = {"loss": {}}
-    for row in map(json.loads, Path(metrics_path).read_text(encoding="utf-8").splitlines()):
+    for row in map(json.loads, metrics_path.read_text(encoding="utf-8").splitlines()):
         for name, value in row.items():
             is_number = isinstance(value, int | float) and math.isfinite(value)
             if is_number and "step" in row and (name == "loss" or name.endswith(DEV_SCORES)):
@@ -229,7 +229,7 @@ def read_curves(metrics_path: str | Path) -> dict[str, list[tuple[int, float]]]:
     return {name: sorted(by_step.items()) for name, by_step in values.items()}
 
 
-def training_plot(metrics_path: str | Path, out_png: str | Path, *, title: str = "Training") -> Path:
+def training_plot(metrics_path: Path, out_png: Path, *, title: str = "Training") -> Path:
     """Draws loss above and dev scores below against step; returns the path of the PNG."""
     curves = read_curves(metrics_path)
     figure, (top, bottom) = _canvas(height=6.4, width=8.0, panels=2)
@@ -250,33 +250,30 @@ def training_plot(metrics_path: str | Path, out_png: str | Path, *, title: str =
     bottom.set(xlabel="step (updates of the student)", ylabel="dev score × 100")
     # Matplotlib finds mathematics between dollars.
     figure.suptitle(title.replace("$", r"\$"), fontweight="bold", fontsize=11, wrap=True)
-    Path(out_png).parent.mkdir(parents=True, exist_ok=True)
-    Path(out_png).write_bytes(_png(figure))
-    return Path(out_png)
+    out_png.parent.mkdir(parents=True, exist_ok=True)
+    out_png.write_bytes(_png(figure))
+    return out_png
 
 
 def images(entries: Sequence[Entry], plot: Path | None = None) -> list[dict[str, str]]:
     """The figures of a report that have data: `title`, a `note` on how to read it, and `address`, the figure itself as `data:`."""
-    drawn = []
-
-    def add(title: str, note: str, png: bytes) -> None:
-        address = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
-        drawn.append({"title": title, "note": note, "address": address})
-
+    drawn: list[tuple[str, str, bytes]] = []
     if plot:
         note = "The star is the best dev score. Losses of different objectives are not comparable."
-        add("Learning curves", note, plot.read_bytes())
+        drawn.append(("Learning curves", note, plot.read_bytes()))
     scored = [(entry.name, entry.scored_pairs) for entry in entries if entry.scored_pairs]
     similarities = [similarity for _, pairs in scored for similarity in pairs["similarities"]]
+    limits = (min(similarities, default=0.0) - 0.05, max(similarities, default=0.0) + 0.05)
     for name, pairs in scored:
         figure, (panel,) = _canvas(height=3.4, width=4.6)
         panel.scatter(pairs["gold"], pairs["similarities"], s=9, alpha=0.5, linewidths=0, color=LOSS_COLOR)
-        panel.set(
-            xlabel="gold score", ylabel="cosine similarity", ylim=(min(similarities) - 0.05, max(similarities) + 0.05)
-        )
+        panel.set(xlabel="gold score", ylabel="cosine similarity", ylim=limits)
         note = f"{len(pairs['gold']):,} pairs of {pairs['name']}. A good model's points rise from left to right in a narrow band."
-        add(f"Gold score and similarity: {name}", note, _png(figure))
-    return drawn
+        drawn.append((f"Gold score and similarity: {name}", note, _png(figure)))
+    address = "data:image/png;base64,{}".format
+    return [
+        {"title": title, "note": note, "address": address(base64.b64encode(png).decode())} for title, note, png in drawn
+    ]
 
 
 def _canvas(*, height: float, width: float, panels: int = 1) -> tuple[Any, Sequence[Any]]:

@@ -48,7 +48,7 @@ METRIC = "entities/recall@1"
 
 
 def score_names(name: str) -> tuple[str, str]:
-    """Names of the two scores of a set of translations: from its first language to the second, and back."""
+    """The two scores of a set of translations: from its first language to the second, and back."""
     first, second = name.rpartition(".")[2].split("-")
     begin = name if name in PUBLISHED else f"bitext/{name}"
     return f"{begin}/{first}-{second} recall@1", f"{begin}/{second}-{first} recall@1"

@@ -104,10 +104,9 @@ def averages(scores: Mapping[str, float]) -> dict[str, float]:
 
 def digest(folder: str | Path) -> str:
     """SHA-256 of the protocol and of all existing files of the sets."""
-    sha = hashlib.sha256(PROTOCOL.encode())
-    for path in (sts_folder(folder) / source.file for source in SETS.values()):
-        sha.update(path.read_bytes() if path.is_file() else b"")
-    return sha.hexdigest()
+    paths = [sts_folder(folder) / source.file for source in SETS.values()]
+    contents = b"".join(path.read_bytes() for path in paths if path.is_file())
+    return hashlib.sha256(PROTOCOL.encode() + contents).hexdigest()
 
 
 def sts_folder(folder: str | Path) -> Path:

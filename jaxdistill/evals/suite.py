@@ -34,7 +34,7 @@ EVALUATIONS = (
 )
 """In the order in which they run and are printed."""
 DRAWN = (*sts.DRAWN, "pairs")
-"""Sets whose graded pairs a report may plot; it plots the first one that was measured."""
+"""Sets whose graded pairs a report may plot: the first one that was measured."""
 SCORING = ("core/ops", "data/text.py", "encoders", "evals", "models/inference.py", "models/vectors.py")
 """The code that determines scores; cache entries by another state of this code are ignored."""
 
@@ -101,13 +101,8 @@ def measured(evaluation: Evaluation, test_set: TestSet, model: Model, cache_fold
 
 
 def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """The result of `score`, from a file in `folder` if the same code and versions computed it before.
-
-    All processes of a run call this together; the first one's cache decides whether all compute.
-
-    Args:
-      digests: of everything else that determines the result: the models, and the files of the sets.
-    """
+    """The result of `score`, from a file in `folder` if the same code and versions computed it before for these `digests` of models
+    and sets. All processes of a run call this together; the first one's cache decides whether all compute."""
     key = json.dumps([source_digest(*SCORING), *digests, versions()], sort_keys=True)
     path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     cached = None
