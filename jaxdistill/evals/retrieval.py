@@ -33,7 +33,7 @@ from jaxdistill.evals.evaluation import (
     read_table,
     refuse_same_vectors,
 )
-from jaxdistill.models.vectors import unit_vectors
+from jaxdistill.models.vectors import unit_vectors, vectors_of_pairs
 
 PUBLISHED = (
     *("multi30k2016.en-de", "multi30k2016.en-fr"),
@@ -56,17 +56,13 @@ def score_names(name: str) -> tuple[str, str]:
 
 def translation_recalls(name: str, pairs: Sequence[tuple[str, str]], embed: Embed) -> Mapping[str, float]:
     """`tatoeba.en-de/en-de recall@1` and `tatoeba.en-de/de-en recall@1`, in [0, 1]; equal translations are one candidate."""
-    first, second = zip(*pairs, strict=True)
-    sentences = list(dict.fromkeys([*first, *second]))
-    vectors = dict(zip(sentences, unit_vectors(embed, sentences), strict=True))
+    vectors, first, second = vectors_of_pairs(embed, *zip(*pairs, strict=True))
     scores = {}
     for score, queries, translations in zip(score_names(name), (first, second), (second, first), strict=True):
-        candidates = list(dict.fromkeys(translations))
-        index = np.stack([vectors[text] for text in candidates])
-        refuse_same_vectors(index, candidates, "sentences")
-        _, rows = nearest(np.stack([vectors[query] for query in queries]), [index], count=1)
-        found = zip(rows, translations, strict=True)
-        scores[score] = float(np.mean([candidates[row] == translation for (row,), translation in found]))
+        candidates = np.array(list(dict.fromkeys(translations)))
+        refuse_same_vectors(vectors[candidates], list(map(str, candidates)), "sentences")
+        _, found = nearest(vectors[queries], [vectors[candidates]], count=1)
+        scores[score] = float(np.mean(candidates[found[:, 0]] == translations))
     return scores
 
 
