@@ -12,24 +12,17 @@ Tasks, separated by commas:
   transfer       MR, CR, SUBJ, MPQA, SST2, TREC, MRPC: logistic regression on frozen vectors
   nli            SICK-E, and SNLI with another training set: likewise
   pairs          AUC on QQP, QNLI, MRPC; with --pairs=FILE the correlation with your own graded pairs instead
-  retrieval      translations among other sentences (alone: bitext; --bitext=FOLDER: your own), and entities (alone: entities;
-                 --entities=FILE)
-  documents      nDCG@10, recall, MRR@10 and MAP of documents (--retrieval=FOLDER, in BEIR's format); with --index_model
-                 also in that model's index, to which --max_length and --document_prompt also apply. --split=dev uses the dev
-                 judgements
+  retrieval      translations among other sentences (alone: bitext), and entities (alone: entities)
+  documents      nDCG@10, recall, MRR@10 and MAP of documents, in BEIR's format; with --index_model also in that model's index
   nanobeir       the same for the 13 sets of NanoBEIR, from the hub
-  mteb           MTEB's own tasks, run by mteb: --mteb='MTEB(eng, v2)', or names such as --mteb=STSBenchmark,SciFact
-  agreement      share of the nearest 1 and 10 sentences that --teacher finds in --text=FILE which the model also finds, and the
-                 correlation of their similarities
+  mteb           MTEB's own tasks, run by mteb
+  agreement      share of the nearest 1 and 10 sentences of --text that --teacher finds which the model also finds; rank correlation
   geometry       alignment, uniformity, anisotropy, edit distance, an out-of-domain example
   speed          sentences/s at batch 1 and 128, parameters, bytes
 
 Sets that the data folder lacks are skipped with a message. If an evaluation fails, a line says why, the others continue, and the
 program exits with status 2. Scores of the same model and files are cached, except speed. Cross-encoders and ensembles (`A+B`) score
-pairs directly and have no vectors for other tasks. --plugins=FILE adds evaluations.
-
---whiten=TEXT scores whitened vectors, fitted on the model's vectors of at most 100,000 distinct sentences of TEXT, a source as for
-training. A file that is itself scored is refused.
+pairs directly and have no vectors for other tasks.
 
 Results of other models, sets or options, and files of other programs, are never replaced: move them, or give another --out.
 
@@ -44,7 +37,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,91 +72,6 @@ TASK_OF = {
     "text": "agreement",
 }
 """Maps options that name sets to the tasks that read them, which are the default tasks if the option is given."""
-LISTS = ("tasks", "bitext", "entities", "retrieval", "text", "whiten", "dims", "plugins")
-OUTSIDE = ("model", "batch_size", "out")
-"""Arguments left out of the noted inputs: models are noted by name, and the others do not change scores."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A model to score, or several as an ensemble."""
-
-    spec: str
-    members: tuple[Embedder, ...]
-    whitened_on: tuple[str, ...] = ()
-    """The text whose vectors are whitened; empty: vectors stay as they are."""
-    dims: int = 0
-    """Number of leading dimensions of its vectors; 0: all."""
-
-    @property
-    def label(self) -> str:
-        """Its name in results."""
-        return f"{self.spec} ({self.dims})" if self.dims else self.spec
-
-    @property
-    def width(self) -> int:
-        """Width of its vectors; 0 for an ensemble or a cross-encoder, which have none, and for whitened ones, whose width the text
-        determines."""
-        first = self.members[0]
-        has_vectors = len(self.members) == 1 and not first.model.definition.reads_pairs
-        return (self.dims or first.width) if has_vectors and not self.whitened_on else 0
-
-    @cached_property
-    def digest(self) -> str:
-        """Digest of everything in the candidate that determines scores."""
-        facts = [member.model.digest() for member in self.members]
-        if self.whitened_on:
-            facts += ["whiten", content_digest(self.whitened_on)]
-        if self.dims:
-            facts.append(str(self.dims))
-        facts += [name for member in self.members if (name := member.compute_dtype.name) != "float32"]
-        return facts[0] if len(facts) == 1 else hashlib.sha256("+".join(facts).encode()).hexdigest()
-
-    @cached_property
-    def model(self) -> Model:
-        """The candidate as the `Model` that evaluations use, with vectors of full width, on the devices of all processes."""
-        first = self.members[0]
-        progress = sys.stderr.isatty() and processes.is_first()
-        on_own_devices: Any = first.as_embed(progress=progress)
-        if len(self.members) > 1:
-            on_own_devices = ensemble(self.members, progress=progress)
-        embed = over_processes(on_own_devices)
-        model = Model(
-            embed=embed,
-            timed=on_own_devices,
-            parameters=sum(member.model.parameter_count for member in self.members),
-            size_bytes=sum(weights_bytes(locate(member.model.source)) for member in self.members),
-            query=embed,
-            document=embed,
-        )
-        if isinstance(on_own_devices, Scorer) and not self.whitened_on:
-            return model  # it raises `InputError` when it is asked for vectors
-        whitening = cache(lambda: geometry.whitening_on(embed, self.whitened_on))  # fitted on first use
-
-        def whitened(embed: Embed) -> Embed:
-            return (lambda sentences: whitening()(np.asarray(embed(sentences)))) if self.whitened_on else embed
-
-        query, document = (EmbeddingCache(whitened(partial(embed, role=role))) for role in ROLES)
-        return replace(
-            model,
-            embed=EmbeddingCache(whitened(embed)),
-            timed=whitened(partial(first.encode, batch_size=geometry.BATCH_SIZE)),
-            query=query,
-            document=document,
-            similarity="cosine" if self.whitened_on else first.model.definition.similarity,
-        )
-
-
-def truncated(model: Model, dims: int) -> Model:
-    """The model, and the index that it searches, with the first `dims` numbers of each vector, at unit length."""
-
-    def truncate(embed: Embed) -> Embed:
-        return lambda sentences: unit_rows(np.asarray(embed(sentences))[:, :dims]).astype(np.float32)
-
-    embeds = {
-        name: truncate(embed) for name in ("embed", "query", "document", "index") if (embed := getattr(model, name))
-    }
-    return replace(model, similarity="cosine", index_similarity="cosine", **embeds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +79,7 @@ class EvaluationResult:
     """Result of `jaxdistill.evaluate`."""
 
     scores: Mapping[str, Mapping[str, float]]
-    """Maps models to their scores by name, in [-1, 1]; the task `speed` has its own units."""
+    """Maps models to their scores by name, in [-1, 1]; speed has its own units."""
     results: Mapping[str, Any] = field(repr=False)
     """Content of `results.json`: one row per model, protocols, digests, versions."""
     results_file: Path | None
@@ -230,12 +138,12 @@ def evaluate(
       retrieval: Folders or hub names in BEIR's form; A+B: A's queries, B's documents; empty: the sets of the data folder.
       split: Judgements of the sets of documents.
       index_model: Model that makes the index of asymmetric retrieval, such as the teacher. Pooling and other prompts are its own.
-      mteb: A benchmark or tasks of MTEB, which reads its sets from the hub. Its result files go into the folder mteb beside `out`'s.
+      mteb: A benchmark or tasks of MTEB, such as 'MTEB(eng, v2)' or STSBenchmark,SciFact; its files go into the folder mteb beside `out`'s.
       text: Sentences on which the task agreement compares models with the teacher: files or globs.
       teacher: Also scored, and the reference of the report and of the task agreement.
       paper: Row of a paper's tables to show beside the models, as congen:tinybert-l4 (configs/papers/ has them).
       dims: Widths of truncated vectors; scores are named `MODEL (64)` and so on.
-      whiten: Texts on whose vectors whitening is fitted; empty: none.
+      whiten: Texts, as for training, on whose vectors (of at most 100,000 distinct sentences) whitening is fitted; empty: none.
       plugins: Modules or files with your own families and evaluations.
       pooling: Needed if a model's folder does not state its pooling.
       max_length: Most tokens of a sentence, also for the index model; 0: the model's.
@@ -250,9 +158,12 @@ def evaluate(
       InputError: an option cannot be used.
       EvaluationFailed: an evaluation or one of several models failed; the others were scored, and are in its `result`.
     """
-    inputs: dict[str, Any] = {name: value for name, value in locals().items() if name not in OUTSIDE}
+    inputs: dict[str, Any] = locals().copy()
+    for name in ("model", "batch_size", "out"):  # models are noted by name below, and the others do not change scores
+        del inputs[name]
     inputs["data"] = os.path.expanduser(os.environ.get("JAXDISTILL_DATA", "") if data is None else data)
-    inputs |= {name: listed(inputs[name]) for name in LISTS}
+    for name in ("tasks", "bitext", "entities", "retrieval", "text", "whiten", "dims", "plugins"):
+        inputs[name] = listed(inputs[name])
     inputs |= {name: os.path.expanduser(inputs[name]) for name in ("pairs", "index_model", "teacher")}
     inputs["paper"] = [paper] if isinstance(paper, str) else list(paper)
     use_plugins(",".join(inputs["plugins"]))
@@ -267,24 +178,35 @@ def evaluate(
         (whiten and dims, "dims truncates the model's own vectors, so it excludes whiten."),
         (whiten and index_model, "whiten fits a transform for each model, so it excludes index_model."),
     ])  # fmt: skip
-    return _evaluate(inputs, partial(_candidate, inputs, loaded, batch_size), str(out))
+    return _evaluate(inputs, partial(_model, inputs, loaded, batch_size), str(out))
 
 
-def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) -> EvaluationResult:
-    """Scores the models that `inputs` name on the sets that they name, and writes the results to `out`; `load` is `_candidate` with
-    its first arguments."""
+def _evaluate(inputs: dict[str, Any], load: Callable[..., Model], out: str) -> EvaluationResult:
+    """Scores the models that `inputs` name on the sets that they name, and writes the results to `out`; `load` is `_model` with its
+    first arguments."""
     cited = [papers.cited(reference, "paper") for reference in inputs["paper"]]
-    path = local(out, "out")
     file = page = None
+    path = local(out, "out")
     if out and processes.is_first():
-        is_folder = out.endswith("/") or path.is_dir()
-        file = path / RESULTS if is_folder else path
-        page = path / report.PAGE if is_folder else None
-    if file:
+        file = path
+        if out.endswith("/") or path.is_dir():
+            file, page = path / RESULTS, path / report.PAGE
         with writing(file):  # checked before the evaluation, which takes minutes
             try_writing(file)
+    sources = Sources(
+        **{name: inputs[name] for name in inputs.keys() & Sources.__annotations__.keys()},
+        mteb_folder=file.with_name("mteb") if file else None,
+    )
+    default_tasks = [task for option, task in TASK_OF.items() if inputs[option]] or ["sts"]
     with processes.agreed() as facts:
-        plan = _planned(inputs, file.with_name("mteb") if file else None)
+        plan = suite.planned(inputs["tasks"] or default_tasks, sources)
+        if not plan.sets:
+            raise InputError(next(iter(plan.absent), "the tasks have no set."))
+        for line in plan.absent:
+            _print_error(f"skipped: {line}")
+        scored_files = {path.resolve() for _, test_set in plan.sets for path in test_set.paths}
+        if both := scored_files & {*map(Path.resolve, local_files(inputs["whiten"]))}:
+            raise InputError(f"whiten={min(both)} is a test set of this evaluation; fit on another text.")
         digests = {test_set.name: test_set.digest() for _, test_set in plan.sets}
         facts |= digests | {"absent": plan.absent}
     if file:
@@ -294,24 +216,38 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
                 earlier = earlier["inputs"] | earlier["files"]
             refuse_changes(file, earlier, inputs | digests)
 
+    # The teacher and the index model, if sets use them, keep their vectors from model to model.
     names = {name for _, test_set in plan.sets for name in test_set.references}
     references = {name: load(inputs[name], is_index=name == "index_model") for name in names}
-    rows, scored_pairs, failed = _scored_models(plan, inputs, references, load)
+    rows, failed = [], {}
+    specs = list(dict.fromkeys([*filter(None, [inputs["teacher"]]), *inputs["model"]]))
+    for spec in specs:
+        try:
+            with processes.agreed() as facts:
+                is_reference = "teacher" in references and spec == inputs["teacher"]
+                model = references["teacher"] if is_reference else load(spec)
+                facts[spec] = model.digest
+            model = replace(model, **references)
+            widths = dict.fromkeys(inputs["dims"] if spec in inputs["model"] else ())
+            rows += [_scored(each, plan) for each in [truncated(model, width) for width in widths] or [model]]
+        except InputError as error:
+            if len(specs) == 1:
+                raise
+            failed[spec] = str(error)
+            _print_error(f"failed: model {spec}: {error}")
+
     measured = dict.fromkeys(name for row in rows for name in row["scores"])
-    index = references.get("index_model")
+    cited = [row.only(measured) for row in cited]
     content = {
         "protocol": {test_set.name: test_set.protocol for _, test_set in plan.sets},
         "seed": transfer.SEED,
-        "index_model_reading": _reading(index.members[0].model) if index else {},
+        "index_model_reading": references["index_model"].reading if "index_model" in references else {},
         "precision": dtype_of(inputs["precision"]).name,
         "versions": versions(),
         "absent": plan.absent,
         "failed": failed,
         "models": rows,
-        "papers": [
-            {"label": row.label, "tables": row.tables, "scores": row.scores}
-            for row in (paper_row.only(measured) for paper_row in cited)
-        ],
+        "papers": [{"label": row.label, "tables": row.tables, "scores": row.scores} for row in cited],
         "inputs": inputs,
         "files": digests,
     }
@@ -321,7 +257,7 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
         with writing(file):
             write_atomic(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         if page:
-            report.write_evaluation(content, scored_pairs, page)
+            report.write_evaluation(content, page)
     scores = {row["model"]: row["scores"] for row in rows}
     result = EvaluationResult(scores=scores, results=content, results_file=file, report=page)
     if failures := report.failures(content):
@@ -329,47 +265,21 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Candidate], out: str) 
     return result
 
 
-def _planned(inputs: Mapping[str, Any], mteb_folder: Path | None) -> suite.Suite:
-    """The sets that the inputs name; prints a line for each that is absent, or raises `InputError` if all are."""
-    sources = Sources(
-        data=inputs["data"],
-        pairs=inputs["pairs"],
-        entities=tuple(inputs["entities"]),
-        bitext=tuple(inputs["bitext"]),
-        retrieval=tuple(inputs["retrieval"]),
-        split=inputs["split"],
-        mteb=inputs["mteb"],
-        mteb_folder=mteb_folder,
-        text=tuple(inputs["text"]) if inputs["teacher"] else (),
-        asymmetric=bool(inputs["index_model"]),
-    )
-    default_tasks = [task for option, task in TASK_OF.items() if inputs[option]] or ["sts"]
-    plan = suite.planned(inputs["tasks"] or default_tasks, sources)
-    if not plan.sets:
-        raise InputError(next(iter(plan.absent), "the tasks have no set."))
-    for line in plan.absent:
-        _print_error(f"skipped: {line}")
-    scored_files = {path.resolve() for _, test_set in plan.sets for path in test_set.paths}
-    if both := scored_files & {path.resolve() for spec in inputs["whiten"] for path in source_files(spec)}:
-        raise InputError(f"whiten={min(both)} is a test set of this evaluation; fit on another text.")
-    return plan
-
-
-def _candidate(
+def _model(
     inputs: Mapping[str, Any],
     loaded: Mapping[str, SentenceModel],
     batch_size: int,
     spec: str,
     *,
     is_index: bool = False,
-) -> Candidate:
-    """A model, or an ensemble if the spec is `A+B` (a folder's name may contain +).
+) -> Model:
+    """A model, or an ensemble if the spec is `A+B` (a folder's name may contain +), on the devices of all processes.
 
     Args:
       loaded: models by name that are not read again.
       is_index: whether it makes the index of asymmetric retrieval; pooling and other prompts are then its own.
     """
-    prompt, max_length = inputs["prompt"], inputs["max_length"]
+    prompt, max_length, whiten = inputs["prompt"], inputs["max_length"], inputs["whiten"]
     prompts = {role: inputs[f"{role}_prompt"] or prompt for role in ROLES}
     if is_index:
         models = [load_model(spec, max_length=max_length)]
@@ -384,94 +294,105 @@ def _candidate(
     members = [
         Embedder(model.with_role_prompts(role_prompts), compute_dtype=dtype, batch_size=batch_size) for model in models
     ]
-    return Candidate(spec=spec, members=tuple(members), whitened_on=tuple(inputs["whiten"]))
+    facts = [member.model.digest() for member in members]
+    if whiten:
+        facts += ["whiten", content_digest(whiten)]
+    facts += [name for member in members if (name := member.compute_dtype.name) != "float32"]
+    readings = []
+    for model in (member.model for member in members):
+        reads_pairs = model.definition.reads_pairs  # has no prompts for roles
+        readings.append({
+            "embedding_width": model.definition.embedding_width,
+            "pooling": str(model.definition.pooling),
+            "max_length": model.max_length,
+            "prompt": model.prompt,
+            "role_prompts": {} if reads_pairs else {role: model.role_prompts[role] for role in ROLES},
+        })  # fmt: skip
+    first = members[0]
+    progress = sys.stderr.isatty() and processes.is_first()
+    on_own_devices: Any = first.as_embed(progress=progress)
+    if len(members) > 1:
+        on_own_devices = ensemble(members, progress=progress)
+    embed = over_processes(on_own_devices)
+    has_vectors = not isinstance(on_own_devices, Scorer)
+    model = Model(
+        embed=embed,
+        name=spec,
+        digest=facts[0] if len(facts) == 1 else hashlib.sha256("+".join(facts).encode()).hexdigest(),
+        width=first.width if has_vectors and not whiten else 0,
+        reading=readings[0] if len(readings) == 1 else {"members": readings},
+        parameters=sum(member.model.parameter_count for member in members),
+        size_bytes=sum(weights_bytes(locate(member.model.source)) for member in members),
+        timed=on_own_devices,
+        query=embed,
+        document=embed,
+    )
+    if not has_vectors and not whiten:
+        return model  # it raises `InputError` when it is asked for vectors
+    whitening = cache(lambda: geometry.whitening_on(embed, whiten))  # fitted on first use
+
+    def whitened(embed: Embed) -> Embed:
+        return (lambda sentences: whitening()(np.asarray(embed(sentences)))) if whiten else embed
+
+    query, document = (EmbeddingCache(whitened(partial(embed, role=role))) for role in ROLES)
+    return replace(
+        model,
+        embed=EmbeddingCache(whitened(embed)),
+        timed=whitened(partial(first.encode, batch_size=geometry.BATCH_SIZE)),
+        query=query,
+        document=document,
+        similarity="cosine" if whiten else first.model.definition.similarity,
+    )
 
 
-def _scored_models(
-    plan: suite.Suite, inputs: Mapping[str, Any], references: Mapping[str, Candidate], load: Callable[..., Candidate]
-) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, str]]:
-    """Rows of the results; the graded pairs to plot by model; and, by model, why it failed.
+def truncated(model: Model, dims: str) -> Model:
+    """The model, and the index that it searches, with the first `dims` numbers of each vector, at unit length; raises `InputError` if
+    the vectors do not have so many."""
+    if not model.width:
+        raise InputError(f"dims={dims}: {model.name} scores pairs and has no vectors to truncate.")
+    if not dims.isdecimal() or not 0 < int(dims) <= model.width:
+        raise InputError(
+            f"dims={dims}: the vectors of {model.name} have {model.width} numbers; give widths up to that."
+        )
 
-    `references` are the teacher and the index model, if sets use them; they keep their vectors from model to model.
-    """
-    reference_fields: dict[str, Any] = {}
-    if index := references.get("index_model"):
-        reference_fields |= {"index": index.model.document, "index_similarity": index.model.similarity}
-    if teacher := references.get("teacher"):
-        reference_fields["teacher"] = teacher.model.embed
-    rows, scored_pairs, failed = [], {}, {}
-    specs = list(dict.fromkeys([*filter(None, [inputs["teacher"]]), *inputs["model"]]))
-    for spec in specs:
-        try:
-            with processes.agreed() as facts:
-                candidate = teacher if teacher and spec == inputs["teacher"] else load(spec)
-                facts[spec] = candidate.digest
-            model = replace(candidate.model, **reference_fields)
-            for width in _widths(candidate, inputs["dims"] if spec in inputs["model"] else ()):
-                narrow = replace(candidate, dims=width)
-                narrow_model = truncated(model, width) if width else model
-                row, scored_pairs[narrow.label] = _scored(narrow, narrow_model, plan, references)
-                rows.append(row)
-        except InputError as error:
-            if len(specs) == 1:
-                raise
-            failed[spec] = str(error)
-            _print_error(f"failed: model {spec}: {error}")
-    return rows, scored_pairs, failed
+    def truncate(embed: Embed) -> Embed:
+        return lambda sentences: unit_rows(np.asarray(embed(sentences))[:, : int(dims)]).astype(np.float32)
+
+    return replace(
+        model,
+        **{name: truncate(getattr(model, name)) for name in ("embed", "query", "document")},
+        name=f"{model.name} ({dims})",
+        digest=hashlib.sha256(f"{model.digest}+{dims}".encode()).hexdigest(),
+        width=int(dims),
+        similarity="cosine",
+        index_model=model.index_model and truncated(model.index_model, dims),
+    )
 
 
-def _widths(candidate: Candidate, dims: Sequence[str]) -> list[int]:
-    """The distinct widths in `dims`, or 0 (full width) if there are none; raises `InputError` for one that the vectors do not have."""
-    for width in dims:
-        if not candidate.width:
-            raise InputError(f"dims={width}: {candidate.spec} scores pairs and has no vectors to truncate.")
-        if not width.isdecimal() or not 0 < int(width) <= candidate.width:
-            raise InputError(
-                f"dims={width}: the vectors of {candidate.spec} have {candidate.width} numbers; give widths up to that."
-            )
-    return list(dict.fromkeys(map(int, dims))) or [0]
-
-
-def _reading(model: SentenceModel) -> dict[str, Any]:
-    """How a model reads texts, for results; a cross-encoder has no prompts for roles."""
-    return {
-        "embedding_width": model.definition.embedding_width,
-        "pooling": str(model.definition.pooling),
-        "max_length": model.max_length,
-        "prompt": model.prompt,
-        "role_prompts": {} if model.definition.reads_pairs else {role: model.role_prompts[role] for role in ROLES},
-    }
-
-
-def _scored(
-    candidate: Candidate, model: Model, plan: suite.Suite, references: Mapping[str, Candidate]
-) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
-    """A model's row of the results file, and its graded pairs to plot."""
+def _scored(model: Model, plan: suite.Suite) -> dict[str, Any]:
+    """A model's row of the results file."""
     start = time.perf_counter()
-    model = replace(model, name=candidate.label, digest=candidate.digest)
     results, failed = {}, {}
     for evaluation, test_set in plan.sets:
         try:
-            digests = [candidate.digest, *(references[name].digest for name in test_set.references)]
-            results[test_set.name] = suite.measured(evaluation, test_set, model, digests, cache_folder())
+            results[test_set.name] = suite.measured(evaluation, test_set, model, cache_folder())
         except InputError as error:
             failed[test_set.name] = str(error)
-            _print_error(f"failed: {test_set.name} of {candidate.label}: {error}")
+            _print_error(f"failed: {test_set.name} of {model.name}: {error}")
     scores = {name: score for result in results.values() for name, score in result.scores.items()}
-    readings = [_reading(member.model) for member in candidate.members]
-    row = {
-        "model": candidate.label,
-        "digest": candidate.digest,
+    return {
+        "model": model.name,
+        "digest": model.digest,
         "parameters": model.parameters,
         "size_bytes": model.size_bytes,
-        "vector_bytes": 4 * candidate.width,
-        **(readings[0] if len(readings) == 1 else {"members": readings}),
+        "vector_bytes": 4 * model.width,
+        **model.reading,
         "seconds": round(time.perf_counter() - start, 1),
         "scores": suite.with_averages(scores, failed),
         "failed": failed,
         "details": {name: values for result in results.values() for name, values in result.details.items()},
+        "scored_pairs": next((results[name].scored_pairs for name in suite.DRAWN if name in results), None),
     }
-    return row, next((results[name].scored_pairs for name in suite.DRAWN if name in results), None)
 
 
 def _print_error(line: str) -> None:

@@ -41,7 +41,7 @@ def on_a_circle(angles):
 def sts_scores(embed, folder, sets=tuple(sts.SETS), *, subsets=False):
     """Scores of STS sets and their averages."""
     graded = {name: sts.read_set(name, folder) for name in sets}
-    return sts.sts_values(embed, graded, subsets=subsets)["scores"]
+    return sts.sts_values(embed, graded, subsets=subsets).scores
 
 
 def run(arguments, capsys, *, status=0):

@@ -98,7 +98,7 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
 def test_all_sets_of_a_data_folder_are_scored_and_two_of_one_name_are_refused(tmp_path):
     for name in ("a/plain", "retrieval/more", "retrieval/plain"):
         write_set(tmp_path / name)
-    plan = suite.planned(["documents"], Sources(data=str(tmp_path), asymmetric=True))
+    plan = suite.planned(["documents"], Sources(data=str(tmp_path), index_model="other"))
     assert [one.name for _, one in plan.sets] == [
         f"{prefix}documents/{name}" for name in ("more", "plain") for prefix in ("", "asymmetric ")
     ]
@@ -176,7 +176,7 @@ def test_tables_may_have_headers_titles_may_be_missing_and_ids_may_be_numbers(tm
     folder = write_set(tmp_path / "c", "jsonl", **numbers)
     (folder / "queries.jsonl").write_text(json.dumps({"id": 1, "text": "Do cats sleep?"}))
     path = folder / "qrels" / "test.tsv"
-    path.write_text("\n \n" + path.read_text() + "\n")
+    path.write_text(path.read_text() + "\n \n")
     assert read_test(folder).judged == {"1": {"7": 1}}
     path.write_text("score\tcorpus-id\tquery-id\n2\t7\t1\n")
     (folder / "corpus.jsonl").rename(folder / "kept")

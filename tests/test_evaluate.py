@@ -12,7 +12,7 @@ from jaxdistill import evaluate
 from jaxdistill.core import InputError
 from jaxdistill.evals import documents, sts, suite
 from jaxdistill.evals.agreement import held_out_task
-from jaxdistill.evals.evaluation import Evaluation, TestSet, spearman
+from jaxdistill.evals.evaluation import Evaluation, Model, TestSet, spearman
 from jaxdistill.evals.geometry import whitening, whitening_on
 from jaxdistill.evals.pairs import read_pairs
 from jaxdistill.evaluate import EvaluationFailed
@@ -75,7 +75,7 @@ def test_averages_are_of_all_sets_and_stand_behind_them():
 def test_scores_are_plain_finite_numbers(tmp_path):
     def values(score):
         own = Evaluation(task="mine", scores=(), sets=lambda sources: (), run=lambda *_: {"mine/a": score})
-        result = suite.measured(own, TestSet(name="mine", is_repeatable=False), None, [], tmp_path)
+        result = suite.measured(own, TestSet(name="mine", is_repeatable=False), Model(embed=list), tmp_path)
         return result.scores["mine/a"]
 
     assert type(values(np.float32(0.5))) is float and values(np.float32(0.5)) == 0.5
@@ -146,7 +146,7 @@ def test_truncated_vectors_have_a_row_for_each_width(tiny, tmp_path):
 
 def test_sets_of_the_hub_are_said_to_come_from_it_and_their_scores_are_not_cached(tiny, data, cache, monkeypatch):
     pairs = sts.read_set("sts-b", data)
-    monkeypatch.setattr(sts, "pairs_of", lambda *_: pairs)
+    monkeypatch.setattr(sts, "read_set", lambda *_: pairs)
     found = jaxdistill.evaluate(tiny, tasks="sts-b", data="").results
     assert "mteb/stsbenchmark-sts on the Hugging Face hub" in found["protocol"]["sts-b"]
     assert not (cache / "scores").exists()

@@ -18,16 +18,14 @@ from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Sources, 
 from jaxdistill.models.vectors import similarities, unit_rows, unit_vectors, vectors_of_pairs
 
 METRIC = "agreement/spearman"
-RECALLS = {1: "agreement/recall@1", 10: "agreement/recall@10"}
-"""Maps k to the metric of the k nearest neighbours."""
+RECALL = "agreement/recall@{}".format
+RANKS = (1, 10)
 METRICS = {
     METRIC: "agreement with the teacher",
-    RECALLS[1]: "teacher's nearest sentence found",
-    RECALLS[10]: "teacher's ten nearest found",
+    RECALL(1): "teacher's nearest sentence found",
+    RECALL(10): "teacher's ten nearest found",
 }
 """Maps metrics to the headings of reports."""
-SEED = 0
-"""Seed of the random pairs of a text in `evaluate`."""
 PROTOCOL = (
     "each distinct sentence compared with all others by cosine: share of the teacher's nearest 1 and 10 that the model finds; "
     "Spearman of the two models' cosines over pairs of a sentence with the teacher's nearest and with a random one"
@@ -49,9 +47,9 @@ class AgreementTask:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The names of a sentence encoder's scores. A recall needs more others than its rank, or it would always be 1."""
+        """Names of a sentence encoder's scores. A recall needs more others than its rank, or it would always be 1."""
         others = 0 if self.nearest is None else len(self.nearest) - 1
-        return METRIC, *(metric for rank, metric in RECALLS.items() if rank < others)
+        return METRIC, *(RECALL(rank) for rank in RANKS if rank < others)
 
     def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
         """The `metrics`; the teacher itself has 1. A cross-encoder has only the correlation."""
@@ -63,10 +61,9 @@ class AgreementTask:
         vectors, left, right = vectors_of_pairs(embed, self.first, self.second, roles=roles)
         scores = {METRIC: spearman(self.teacher, np.einsum("ne,ne->n", vectors[left], vectors[right]), name=name)}
         if self.nearest is not None:
-            nearest = nearest_others(vectors, vectors, count=max(RECALLS))[1]
-            for rank, metric in RECALLS.items():
-                if metric in self.metrics:
-                    scores[metric] = overlap(self.nearest[:, :rank], nearest[:, :rank])
+            nearest = nearest_others(vectors, vectors, count=max(RANKS))[1]
+            recalls = {RECALL(rank): overlap(self.nearest[:, :rank], nearest[:, :rank]) for rank in RANKS}
+            scores |= {metric: recall for metric, recall in recalls.items() if metric in self.metrics}
         return scores
 
 
@@ -74,7 +71,7 @@ def agreement_task(teacher: Embed, first: Sequence[str], second: Sequence[str]) 
     """The evaluation on these pairs; computes the teacher's similarities, and its neighbours among all of their sentences."""
     vectors, left, right = vectors_of_pairs(teacher, first, second)
     similarities = np.einsum("ne,ne->n", vectors[left], vectors[right])
-    nearest = nearest_others(vectors, vectors, count=max(RECALLS))[1]
+    nearest = nearest_others(vectors, vectors, count=max(RANKS))[1]
     return AgreementTask(first=tuple(first), second=tuple(second), teacher=similarities, nearest=nearest)
 
 
@@ -88,7 +85,7 @@ def held_out_task(
     """
     sentences, count = list(vectors), len(vectors)
     unit = unit_rows(np.stack(list(vectors.values())))
-    _, nearest = nearest_others(unit, unit, count=max(RECALLS))
+    _, nearest = nearest_others(unit, unit, count=max(RANKS))
     # A shift by 1 to count - 1 is never the sentence itself.
     random_others = (np.arange(count) + np.random.default_rng(seed).integers(1, count, size=count)) % count
     left, right = np.tile(np.arange(count), 2), np.concatenate([nearest[:, 0], random_others])
@@ -111,17 +108,17 @@ def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
-    files = files_of("text", sources.text)
-    if not files:
+    if not sources.text or not sources.teacher:
         raise MissingSet("needs text=FILE with sentences and teacher=MODEL; give both.")
-    yield TestSet(name="agreement", protocol=PROTOCOL, files=tuple(files), references=("teacher",))
+    files = tuple(files_of("text", sources.text))
+    yield TestSet(name="agreement", protocol=PROTOCOL, files=files, references=("teacher",))
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     assert model.teacher is not None  # the set uses it
     sentences = list(dict.fromkeys(text for (text,) in read(list(map(str, test_set.files))) if text.strip()))
-    vectors = dict(zip(sentences, unit_vectors(model.teacher, sentences), strict=True))
-    return held_out_task(vectors, seed=SEED)(model.embed)
+    vectors = dict(zip(sentences, unit_vectors(model.teacher.embed, sentences), strict=True))
+    return held_out_task(vectors, seed=0)(model.embed)
 
 
 EVALUATION = Evaluation(task="agreement", scores=("agreement",), sets=_sets, run=_run, headings=METRICS)

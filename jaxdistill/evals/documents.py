@@ -13,7 +13,6 @@ sentence-transformers/NanoBEIR-en does: its splits are sets. `A+B` runs the quer
 for a set in two languages, this measures retrieval across them.
 """
 
-import gzip
 import json
 import logging
 import os
@@ -22,7 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -31,7 +30,7 @@ from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer, Split
 from jaxdistill.core.files import foreign_errors, make_folder_atomic
 from jaxdistill.core.ops.nearest import nearest
 from jaxdistill.core.paths import cache_folder
-from jaxdistill.data.text import looks_quoted, quoted_rows
+from jaxdistill.data.text import read
 from jaxdistill.evals.evaluation import (
     Evaluation,
     MissingSet,
@@ -39,29 +38,26 @@ from jaxdistill.evals.evaluation import (
     Result,
     Sources,
     TestSet,
+    read_table,
     refuse_same_vectors,
 )
 from jaxdistill.models.vectors import finite_vectors, unit_rows
 
-CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.tsv", "corpus.tsv.gz", "corpus/*.parquet")
-QUERIES = ("queries.jsonl", "queries.jsonl.gz", "queries.tsv", "queries.tsv.gz", "queries/*.parquet")
+PARTS = ("corpus", "queries")
+FORMS = (".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz", "/*.parquet")
+"""Ends of the names of the `PARTS`."""
 JUDGEMENT = ("query-id", "corpus-id", "score")
-"""BEIR's names of the columns of judgements."""
 SPLITS: tuple[Split, ...] = get_args(Split)
 NANOBEIR = tuple(
     f"sentence-transformers/NanoBEIR-en:Nano{name}"
-    for name in (
-        "ArguAna", "ClimateFEVER", "DBPedia", "FEVER", "FiQA2018", "HotpotQA", "MSMARCO", "NFCorpus", "NQ", "QuoraRetrieval",
-        "SCIDOCS", "SciFact", "Touche2020",
-    )
-)  # fmt: skip
-"""NanoBEIR: 50 queries of each set of BEIR, and a few thousand documents."""
+    for name in "ArguAna ClimateFEVER DBPedia FEVER FiQA2018 HotpotQA MSMARCO NFCorpus NQ QuoraRetrieval SCIDOCS SciFact Touche2020".split()
+)
+"""50 queries of each set of BEIR, and a few thousand documents."""
 ASYMMETRIC = "asymmetric "
 """Prefix of scores of retrieval in another model's index."""
 DEPTH = 1000
 """Number of documents in a ranking, as in trec_eval."""
 NDCG = "ndcg@10"
-"""The main measure, as in BEIR."""
 AVERAGE = f"documents/average {NDCG}"
 PROTOCOL = (
     f"cosine of queries and documents (title and text), or the dot product if the checkpoint says so, exact, {DEPTH:,} "
@@ -85,7 +81,7 @@ class SetFiles(NamedTuple):
     queries: Sequence[Path]
     qrels: Path
     split: Split
-    """The split of the judgements in `qrels`."""
+    """Of the judgements in `qrels`."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -99,7 +95,6 @@ class RetrievalSet:
 
     name: str
     split: Split
-    """The split of the judgements."""
     documents: Mapping[str, str]
     """Maps ids to title and text."""
     queries: Mapping[str, str]
@@ -118,12 +113,12 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
       split: split of the judgements, `qrels/SPLIT.tsv`; a set need not have the other splits.
       option: the option that names the split, for errors.
     """
-    names = _names(spec)
-    folders = [Path(name) if Path(name).is_dir() else _fetched(name) for name in names]
+    specs = [spec] if Path(spec).is_dir() else spec.split("+", 1)  # the path of one set may contain `+`
+    names, folders = zip(*map(_located, specs), strict=True)
     query_folder, corpus_folder = folders[0], folders[-1]
     qrels_folder = query_folder.resolve().with_name(f"{query_folder.resolve().name}-qrels")
-    if not any(query_folder.glob("qrels*")) and not Path(names[0]).is_dir():
-        qrels_folder = _fetched(f"{names[0]}-qrels")
+    if not any(query_folder.glob("qrels*")) and not Path(specs[0]).is_dir():
+        _, qrels_folder = _located(f"{specs[0]}-qrels")
     qrels: dict[Split, Path] = {}
     for name in SPLITS:
         paths = [query_folder / f"qrels/{name}.tsv", qrels_folder / f"{name}.tsv"]
@@ -132,70 +127,51 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
         existing = [path for plain in paths for path in (plain, Path(f"{plain}.gz")) if path.is_file()]
         if existing:
             qrels[name] = existing[0]
-    corpus, queries = _part(corpus_folder, CORPUS), _part(query_folder, QUERIES)
+    corpus, queries = (
+        next(filter(None, (sorted(folder.glob(f"{part}{form}")) for form in FORMS)), [])
+        for folder, part in zip((corpus_folder, query_folder), PARTS, strict=True)
+    )
     if not corpus or not queries or split not in qrels:
         advice = f", or give {option}={next(iter(qrels))}" if qrels else ""
         raise InputError(
-            f"{spec} is not a retrieval set in BEIR's format with judgements of the split {split}: it needs {CORPUS[0]}, {QUERIES[0]} "
+            f"{spec} is not a retrieval set in BEIR's format with judgements of the split {split}: it needs corpus.jsonl, queries.jsonl "
             f"(or others of their forms) and qrels/{split}.tsv; it has judgements of {', '.join(qrels) or 'no split'}. Add them{advice}."
         )
-    return SetFiles(set_name(spec), corpus, queries, qrels[split], split)
+    return SetFiles("+".join(names), corpus, queries, qrels[split], split)
 
 
-def _part(folder: Path, patterns: Sequence[str]) -> list[Path]:
-    """The files of the first pattern that matches any in the folder; empty if none does."""
-    for pattern in patterns:
-        if files := sorted(folder.glob(pattern)):
-            return files
-    return []
-
-
-def set_name(spec: str) -> str:
-    """The name of a set: of its folder or on the hub; `A+B` joins two names."""
-    names = []
-    for part in _names(spec):
-        name = os.path.basename(os.path.abspath(part))
-        names.append(name if Path(part).is_dir() else name.rpartition(":")[2])
-    return "+".join(names)
-
-
-def _names(spec: str) -> list[str]:
-    """Splits `A+B` into the folders or hub names of queries and documents; the path of one set may contain `+`."""
-    return [spec] if Path(spec).is_dir() else spec.split("+", 1)
-
-
-def _fetched(name: str) -> Path:
-    """Downloads a data set of the hub, or one set of a collection (`ORG/COLLECTION:SET`); returns the folder."""
-    from huggingface_hub import snapshot_download
-
-    with foreign_errors(f"retrieval set {name or 'nothing'} is no folder, and cannot be fetched from the hub"):
-        if ":" in name:
-            return _of_collection(*name.split(":"))
-        patterns = [*CORPUS, *QUERIES, "qrels*", "*.tsv", "*.tsv.gz"]
-        return Path(snapshot_download(name, repo_type="dataset", allow_patterns=patterns))
-
-
-def _of_collection(collection: str, name: str) -> Path:
-    """A folder in the cache with the set that is the split `name` of each part of a collection; judgements without a grade are 1."""
-    import datasets
+def _located(spec: str) -> tuple[str, Path]:
+    """The name and the folder of a set; downloads it if it is a data set of the hub, or one set of a collection
+    (`ORG/COLLECTION:SET`), whose judgements without a grade are 1."""
+    if Path(spec).is_dir():
+        return os.path.basename(os.path.abspath(spec)), Path(spec)
 
     def fill(draft: Path) -> None:
-        parts: dict[str, Any] = {
-            part: datasets.load_dataset(collection, part, split=name) for part in ("corpus", "queries", "qrels")
-        }
-        for part in ("corpus", "queries"):
-            parts[part].to_json(draft / f"{part}.jsonl")
-        lines = ["query-id\tcorpus-id\tscore"]
-        for row in parts["qrels"]:
+        """Writes the set that is the split `split` of each part of a collection."""
+        import datasets
+
+        load: Any = partial(datasets.load_dataset, collection, split=split)
+        for part in PARTS:
+            load(part).to_json(draft / f"{part}.jsonl")
+        lines = ["\t".join(JUDGEMENT)]
+        for row in load("qrels"):
             relevant = row["corpus-id"] if isinstance(row["corpus-id"], list) else [row["corpus-id"]]
             lines += [f"{row['query-id']}\t{document}\t{row.get('score', 1)}" for document in relevant]
         (draft / "qrels").mkdir()
         (draft / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n", "utf-8")
 
-    folder = cache_folder() / "retrieval" / collection.replace("/", "--") / name
-    if not folder.is_dir():
-        make_folder_atomic(folder, fill, what="retrieval sets")
-    return folder
+    with foreign_errors(f"retrieval set {spec or 'nothing'} is no folder, and cannot be fetched from the hub"):
+        if ":" not in spec:
+            from huggingface_hub import snapshot_download
+
+            patterns = [*(f"{part}{form}" for part in PARTS for form in FORMS), "qrels*", "*.tsv", "*.tsv.gz"]
+            folder = snapshot_download(spec, repo_type="dataset", allow_patterns=patterns)
+            return os.path.basename(spec), Path(folder)
+        collection, split = spec.split(":")
+        folder = cache_folder() / "retrieval" / collection.replace("/", "--") / split
+        if not folder.is_dir():
+            make_folder_atomic(folder, fill, what="retrieval sets")
+        return split, folder
 
 
 def read_set(files: SetFiles) -> RetrievalSet:
@@ -209,7 +185,9 @@ def read_set(files: SetFiles) -> RetrievalSet:
     corpus = _records(files.corpus, ["title", "text"])
     judged: dict[str, dict[str, int]] = {}
     with foreign_errors(f"{files.qrels}: a judgement is query, document and a whole number, separated by tabs"):
-        for query, document, grade in _judgements(_cells(files.qrels)):
+        rows = read_table(files.qrels, JUDGEMENT, headerless=True)
+        has_other_header = rows and not re.fullmatch(r"-?\d+(\.0*)?", rows[0][-1])
+        for query, document, grade in rows[1:] if has_other_header else rows:
             relevance = int(re.sub(r"\.0*$", "", grade))
             if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
                 raise InputError(f"{files.qrels} has two grades of {document:.60} for the query {query:.60}; keep one.")
@@ -234,59 +212,33 @@ def read_set(files: SetFiles) -> RetrievalSet:
     )
 
 
-def _judgements(rows: list[list[str]]) -> list[list[str]]:
-    """The query, document and relevance of each row.
-
-    The columns are in this order, unless the first row is a header with the names of `JUDGEMENT`.
-    """
-    header = [name.lower() for name in rows[0]] if rows else []
-    if {*JUDGEMENT} <= {*header}:
-        named = [dict(zip(header, row, strict=True)) for row in rows[1:]]
-        return [[row[name] for name in JUDGEMENT] for row in named]
-    return rows if rows and re.fullmatch(r"-?\d+(\.0*)?", rows[0][-1]) else rows[1:]
-
-
-def _opened(path: Path) -> IO[str]:
-    """Opens a text in UTF-8, plain or `.gz`."""
-    return (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="\n")
-
-
-def _cells(path: Path) -> list[list[str]]:
-    """All rows of a `.tsv`, which may have a header, without outer white space and blank rows; its cells may be quoted."""
-    with foreign_errors(f"{path} is not a table in UTF-8"), _opened(path) as file:
-        rows = quoted_rows(file) if looks_quoted(path) else (line.split("\t") for line in file)
-        stripped = ([cell.strip() for cell in row] for row in rows)
-        return [row for row in stripped if any(row)]
-
-
-def _records(paths: Sequence[Path], fields: list[str]) -> dict[str, list[str]]:
+def _records(paths: Sequence[Path], fields: Sequence[str]) -> dict[str, list[str]]:
     """Maps the id of each record to its fields, without outer white space; a missing title is empty."""
+    import fsspec
+
     records: dict[str, list[str]] = {}
+    columns = {"id": "_id|id", **dict(zip(fields, fields, strict=True))}
     for path in paths:
+        rows: Iterable[dict[str, Any]]
         with foreign_errors(f"{path}: each record needs the fields _id (or id), {', '.join(fields)}"):
-            for row in _rows(path, fields):
+            if ".tsv" in path.suffixes:
+                cells = read([str(path)], columns, numbers=True, headerless=True)
+                rows = (dict(zip(columns, row, strict=True)) for row in cells if any(row))
+            elif path.suffix == ".parquet":
+                from pyarrow import parquet
+
+                table = parquet.ParquetFile(path)
+                rows = (row for batch in table.iter_batches() for row in batch.to_pylist())
+            else:  # not by `read`, because published sets change the types of `metadata` from line to line
+                with fsspec.open(str(path), "rt", compression="infer", encoding="utf-8-sig") as file:
+                    rows = [json.loads(line) for line in cast(Any, file) if line.strip()]
+            for row in rows:
                 row = {"title": "", **row, "id": row["_id" if "_id" in row else "id"]}
-                name, *texts = (str("" if row[field] is None else row[field]).strip() for field in ("id", *fields))
+                name, *texts = (str("" if row[field] is None else row[field]).strip() for field in columns)
                 if not name or name in records:
                     raise InputError(f"{path} has the id {name!r:.60} twice or an empty one; ids must differ.")
                 records[name] = texts
     return records
-
-
-def _rows(path: Path, fields: list[str]) -> Iterable[Mapping[str, Any]]:
-    """The records of a file, by field name."""
-    if path.suffix == ".parquet":
-        from pyarrow import parquet
-
-        return (row for batch in parquet.ParquetFile(path).iter_batches() for row in batch.to_pylist())
-    if ".tsv" not in path.suffixes:
-        with _opened(path) as file:
-            return [json.loads(line) for line in file if line.strip()]
-    rows = _cells(path)
-    header = [name.lower() for name in rows[0]] if rows else []
-    if {*fields} <= {*header}:  # in any order
-        return (dict(zip(header, row, strict=True)) for row in rows[1:])
-    return (dict(zip(("id", *fields), row, strict=True)) for row in rows)
 
 
 def ranked_by_vectors(
@@ -343,17 +295,18 @@ def query_measures(ranked: Sequence[str], judged: Mapping[str, int]) -> dict[str
 
 
 def measures(ranking: Ranking, test_set: RetrievalSet) -> dict[str, dict[str, float]]:
-    """Maps `documents/NAME ndcg@10`, `... recall@10`, `... recall@100`, `... mrr@10` and `... map` to values by query id."""
+    """Maps the names of `query_measures` to values by query id."""
     values: dict[str, dict[str, float]] = {}
     for query, ranked in zip(test_set.queries, ordered(ranking, test_set), strict=True):
         for name, value in query_measures(ranked, test_set.judged[query]).items():
-            values.setdefault(f"documents/{test_set.name} {name}", {})[query] = value
+            values.setdefault(name, {})[query] = value
     return values
 
 
 def scored(ranking: Ranking, test_set: RetrievalSet) -> dict[str, float]:
-    """The means of `measures`, in [0, 1]."""
-    return {name: float(np.mean([*row.values()])) for name, row in measures(ranking, test_set).items()}
+    """The means of `measures`, in [0, 1], as `documents/NAME ndcg@10` and so on."""
+    by_query = measures(ranking, test_set)
+    return {f"documents/{test_set.name} {name}": float(np.mean([*row.values()])) for name, row in by_query.items()}
 
 
 def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: str = "cosine") -> Mapping[str, float]:
@@ -376,11 +329,12 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
     specs = [*specs, *(NANOBEIR if "nanobeir" in sources.tasks else ())]
     if not specs:
         raise MissingSet("needs sets in BEIR's format: retrieval=FOLDER, or retrieval/ in data=FOLDER.")
-    prefixes = ["", ASYMMETRIC] if sources.asymmetric else [""]
+    prefixes = ["", ASYMMETRIC] if sources.index_model else [""]
     for spec in dict.fromkeys(specs):
-        name = set_name(spec) + (f"-{sources.split}" if sources.split != "test" else "")
+        name = spec
         try:
-            content = set_files(spec, split=sources.split)._replace(name=name)
+            content = set_files(spec, split=sources.split)
+            name = content.name + (f"-{sources.split}" if sources.split != "test" else "")
         except InputError as error:  # raised when it is scored, so that the others still are
             content = error
         for prefix in prefixes:
@@ -394,22 +348,16 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
 
 
 def _run(model: Model, test_set: TestSet) -> Result:
-    """Scores the model on an index of its own, or on that of the index model.
-
-    If the set was not found, raises the error that says so.
-    """
+    """Scores the model on an index of its own, or on that of the index model; raises the error of a set that was not found."""
     if isinstance(test_set.content, InputError):
         raise test_set.content
     retrieval_set = read_set(test_set.content)
-    prefix, document, similarity = "", model.document, model.similarity
-    if "index_model" in test_set.references:
-        prefix, document, similarity = ASYMMETRIC, model.index, model.index_similarity
-    assert model.query is not None and document is not None
-    ranking = ranked_by_vectors(model.query, document, retrieval_set, similarity=similarity)
+    index = model.index_model if test_set.references else model
+    assert model.query is not None and index is not None and index.document is not None
+    ranking = ranked_by_vectors(model.query, index.document, retrieval_set, similarity=index.similarity)
     by_query = measures(ranking, retrieval_set)
-    scores = {f"{prefix}{name}": float(np.mean([*values.values()])) for name, values in by_query.items()}
-    ndcg = f"documents/{retrieval_set.name} {NDCG}"
-    return Result(scores, details={f"{prefix}{ndcg}": by_query[ndcg]})
+    scores = {f"{test_set.name} {name}": float(np.mean([*values.values()])) for name, values in by_query.items()}
+    return Result(scores, details={f"{test_set.name} {NDCG}": by_query[NDCG]})
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:

@@ -28,13 +28,16 @@ class MissingSet(InputError):
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model as evaluations see it."""
+    """A model, or an ensemble of several, as evaluations see it."""
 
     embed: Embed
     name: str = ""
-    """Its name in results."""
     digest: str = ""
     """Digest of everything that determines its scores."""
+    width: int = 0
+    """Width of its vectors; 0 if it only scores pairs, or if the vectors are whitened."""
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    """How it reads texts (`pooling`, `max_length` and so on), or the `members` of an ensemble; for results."""
     parameters: int = 0
     size_bytes: int = 0
     """Size of the weights files."""
@@ -45,11 +48,9 @@ class Model:
     """The model with its prompts for queries and for documents."""
     similarity: str = "cosine"
     """How documents are ranked: by `cosine` or `dot`."""
-    index: Embed | None = None
-    """The model that makes the index of asymmetric retrieval, with its prompt for documents."""
-    index_similarity: str = "cosine"
-    """How documents in that index are ranked."""
-    teacher: Embed | None = None
+    index_model: "Model | None" = None
+    """The model that makes the index of asymmetric retrieval."""
+    teacher: "Model | None" = None
     """The model whose neighbours are compared with this model's."""
 
 
@@ -57,21 +58,20 @@ class Model:
 class Sources:
     """Where sets are: the arguments of `jaxdistill.evaluate` of the same names."""
 
-    tasks: tuple[str, ...] = ()
+    tasks: Sequence[str] = ()
     data: str = ""
     """Empty: STS comes from the hub, and no other set is available."""
     pairs: str = ""
-    entities: tuple[str, ...] = ()
-    bitext: tuple[str, ...] = ()
-    retrieval: tuple[str, ...] = ()
+    entities: Sequence[str] = ()
+    bitext: Sequence[str] = ()
+    retrieval: Sequence[str] = ()
     split: Split = "test"
-    text: tuple[str, ...] = ()
-    """Empty without a teacher."""
+    index_model: str = ""
+    text: Sequence[str] = ()
+    teacher: str = ""
     mteb: str = ""
     mteb_folder: Path | None = None
     """Where mteb writes its results; None: in its own cache."""
-    asymmetric: bool = False
-    """Whether to measure retrieval also in another model's index."""
 
     def part(self, part: str) -> Path:
         """A subfolder of the data folder; raises `MissingSet` without a data folder."""
@@ -93,7 +93,7 @@ class TestSet:
     content: Any = None
     """What else `Evaluation.run` needs to know of it."""
     references: tuple[str, ...] = ()
-    """Other models on which the result depends: `index_model`, `teacher`."""
+    """Fields of `Model` with other models on which the result depends: `index_model`, `teacher`."""
     is_repeatable: bool = True
     """Whether the same model always gets the same result, so that it can be cached."""
 
@@ -176,11 +176,8 @@ class EmbeddingCache:
 
 
 def read_table(file: str | Path, columns: Sequence[str], *, headerless: bool = False) -> list[tuple[str, ...]]:
-    """The cells of each row in these columns, read as training reads text but without outer white space; leaves out blank rows.
-    `headerless`: the table may lack a header, see `data.text.read`.
-
-    Raises `InputError` for a missing column or an empty cell.
-    """
+    """The cells of each row in these columns, read by `data.text.read` but without outer white space; leaves out blank rows, and
+    raises `InputError` for a missing column or an empty cell."""
     rows = []
     for row in read([str(file)], columns, numbers=True, headerless=headerless):
         cells = tuple(map(str.strip, row))
@@ -234,8 +231,7 @@ def refuse_collapsed(similarities: Real[np.ndarray, " n"], finding: str) -> None
 
 
 def refuse_same_vectors(vectors: Float[np.ndarray, "n e"], texts: Sequence[str], kind: str) -> None:
-    """Raises `InputError` if all vectors point the same way although texts differ; `kind` is the plural of what a text is, such as
-    `sentences`."""
+    """Raises `InputError` if all vectors point the same way although texts differ; `kind` is what the texts are, such as `sentences`."""
     if len(set(texts)) > 1:
         unit = unit_rows(vectors)
         similarities = np.einsum("ne,e->n", unit, unit[np.argmax(np.any(vectors, axis=1))])

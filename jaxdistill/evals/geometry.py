@@ -29,7 +29,7 @@ from jaxdistill.data.text import read
 from jaxdistill.evals import sts
 from jaxdistill.evals.evaluation import Evaluation, Model, TestSet, spearman
 from jaxdistill.evals.pairs import GradedPairs
-from jaxdistill.models.vectors import finite_vectors, unit_vectors
+from jaxdistill.models.vectors import finite_vectors, unit_vectors, vectors_of_pairs
 
 SAME_MEANING = 4.0
 """Pairs with a higher score, of at most 5, mean the same."""
@@ -45,7 +45,6 @@ WHITENING_SENTENCES = 100_000
 WARM_EVERY = 10
 """Before timing, every tenth sentence by length and the longest one are encoded once, so that all shapes are compiled."""
 RATE = f"speed/batch {BATCH_SIZE} (sentences/s)"
-"""The score that tables and plots show as a model's speed."""
 PROTOCOL = (
     "STS-B dev; alignment of pairs above 4 and uniformity by Wang and Isola and by DistilCSE's equation 8; mean cosine of "
     "all pairs; Spearman of cosine and word-level edit distance (ConGen A.3); cosine of ConGen's clinical example"
@@ -54,12 +53,10 @@ PROTOCOL = (
 
 def measures(pairs: GradedPairs, embed: Embed) -> Mapping[str, float]:
     """`geometry/...`: alignments, uniformities in nats, cosines and correlations in [-1, 1]."""
-    distinct = list(dict.fromkeys([*pairs.first, *pairs.second]))
-    vectors = dict(zip(distinct, unit_vectors(embed, distinct), strict=True))
-    first = np.stack([vectors[text] for text in pairs.first])
-    second = np.stack([vectors[text] for text in pairs.second])
+    vectors, left, right = vectors_of_pairs(embed, pairs.first, pairs.second)
+    first, second = vectors[left], vectors[right]
     same = pairs.scores > SAME_MEANING
-    between = pairwise_cosines(np.stack(list(vectors.values())))
+    between = (vectors @ vectors.T)[np.triu_indices(len(vectors), k=1)]  # all pairs of distinct sentences
     texts = zip(pairs.first, pairs.second, strict=True)
     edits = np.array([edit_distance(first_text.split(), second_text.split()) for first_text, second_text in texts])
     similarities = np.einsum("ne,ne->n", first, second)
@@ -87,11 +84,6 @@ def uniformity(cosines: Float[np.ndarray, " n"], *, power: int) -> float:
     return float(np.log(np.mean(np.exp(-2.0 * distances**power))))
 
 
-def pairwise_cosines(vectors: Float[np.ndarray, "n e"]) -> Float[np.ndarray, " m"]:
-    """Cosines of all `m = n (n - 1) / 2` pairs of unit vectors."""
-    return (vectors @ vectors.T)[np.triu_indices(len(vectors), k=1)]
-
-
 def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
     """Levenshtein distance of two lists of words: the fewest insertions, deletions and replacements."""
     row = list(range(len(second) + 1))
@@ -106,7 +98,7 @@ EVALUATION = Evaluation(
     task="geometry",
     scores=("geometry",),
     sets=lambda sources: [sts.test_set_of("sts-b-dev", "geometry", PROTOCOL, sources)],
-    run=lambda model, test_set: measures(sts.pairs_of(test_set), model.embed),
+    run=lambda model, test_set: measures(sts.read_set(*test_set.content), model.embed),
     has_units=True,
 )
 
@@ -136,23 +128,20 @@ def whitening_on(embed: Embed, specs: Sequence[str]) -> Callable[[np.ndarray], n
     return whitening(finite_vectors(embed, sentences))
 
 
-def rates(sentences: Sequence[str], embed: Embed) -> dict[str, float]:
-    """Rates in sentences/s, one sentence per call and all in one call; `embed` computes up to `BATCH_SIZE` sentences together."""
+def _run_speed(model: Model, test_set: TestSet) -> Mapping[str, float]:
+    pairs, embed = sts.read_set(*test_set.content), model.timed
+    assert embed is not None
+    sentences = [*pairs.first, *pairs.second]
     for sentence in sorted(sentences, key=len, reverse=True)[::WARM_EVERY]:
         embed([sentence])
     embed(sentences)
+    one_by_one_s = timeit(lambda: [embed([sentence]) for sentence in sentences], number=1)
     return {
-        "speed/batch 1 (sentences/s)": len(sentences)
-        / timeit(lambda: [embed([sentence]) for sentence in sentences], number=1),
+        "speed/batch 1 (sentences/s)": len(sentences) / one_by_one_s,
         RATE: PASSES * len(sentences) / timeit(lambda: embed(sentences), number=PASSES),
+        "speed/parameters": model.parameters,
+        "speed/weights (bytes)": model.size_bytes,
     }
-
-
-def _run_speed(model: Model, test_set: TestSet) -> Mapping[str, float]:
-    pairs = sts.pairs_of(test_set)
-    assert model.timed is not None
-    sizes = {"speed/parameters": model.parameters, "speed/weights (bytes)": model.size_bytes}
-    return rates((*pairs.first, *pairs.second), model.timed) | sizes
 
 
 SPEED_PROTOCOL = (

@@ -149,7 +149,7 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float] | Result:
     if is_binary(pairs):
         scores[AUC_METRIC] = area_under_roc(pairs.scores, predicted)
     to_plot = scored_pairs(pairs, predicted)
-    return Result(scores, to_plot, details={"pairs": to_plot["similarities"]})
+    return Result(scores, to_plot, {"pairs": to_plot["similarities"]})
 
 
 EVALUATION = Evaluation(

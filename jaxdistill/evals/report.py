@@ -9,11 +9,12 @@ import itertools
 import json
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -54,27 +55,39 @@ class ScoreRow(NamedTuple):
     """A score of all models."""
 
     label: str
-    values: list[float | None]
     cells: list[str]
-    has_units: bool
-    """Whether its values have their own unit."""
+    shares: Sequence[str] = ()
+    """Each other model's value as a percentage of the teacher's; empty if that is missing, not positive or has its own unit."""
 
 
-def score_rows(entries: Sequence[Entry]) -> tuple[list[ScoreRow], list[ScoreRow], list[ScoreRow]]:
-    """Rows of the main scores, of costs, and of all other scores; leaves out rows without any value."""
-
-    def row(label: str, values: list[float | None], form: Callable[[float], str], *, has_units: bool) -> ScoreRow:
-        return ScoreRow(label, values, ["–" if value is None else form(value) for value in values], has_units)
-
+def score_rows(entries: Sequence[Entry], teacher: str = "") -> tuple[list[ScoreRow], list[ScoreRow], list[ScoreRow]]:
+    """Rows of the main scores, of costs, and of all other scores; leaves out rows without any value. Only main scores have shares."""
     names = list(dict.fromkeys(name for entry in entries for name in entry.scores))
-    main, scores, costs = suite.headings(names), {}, []
+    main, with_units = {}, set()
+    for evaluation in suite.evaluations():
+        own = [name for name in names if evaluation.owns(name)]
+        if evaluation.has_units:
+            with_units.update(own)
+            own = []
+        with_heading = {name: heading for name, heading in evaluation.headings.items() if name in names}
+        main |= with_heading or dict(zip(own, own, strict=True))
+    reference = next((entry.scores for entry in entries if entry.name == teacher), {})
+    compared = [entry.name != teacher and not entry.is_cited for entry in entries]
+    scores, costs = {}, []
     for name in names:
-        has_units, values = suite.has_units(name), [entry.scores.get(name) for entry in entries]
-        form = plain_number if has_units else hundredfold
-        scores[name] = row(main.get(name, name), values, form, has_units=has_units)
+        form = plain_number if name in with_units else hundredfold
+        values = [entry.scores.get(name) for entry in entries]
+        cells, shares = ["–" if value is None else form(value) for value in values], []
+        if name in main and (whole := reference.get(name, 0.0)) > 0.0:
+            pairs = zip(values, compared, strict=True)
+            shares = [
+                f"{value / whole:.1%}" if value is not None and is_compared else "" for value, is_compared in pairs
+            ]
+        scores[name] = ScoreRow(main.get(name, name), cells, shares)
     for name, (label, form) in COSTS.items():
-        if any(values := [entry.costs.get(name) for entry in entries]):
-            costs.append(row(label, values, form, has_units=True))
+        values = [entry.costs.get(name) for entry in entries]
+        if any(values):
+            costs.append(ScoreRow(label, ["–" if value is None else form(value) for value in values]))
     return [scores[name] for name in main], costs, [scores[name] for name in names if name not in main]
 
 
@@ -142,51 +155,34 @@ def write_page(
     plot: Path | None = None,
     warning: str = "",
 ) -> Path:
-    """Writes the page; returns its path. Names and sentences are escaped.
+    """Writes the page; returns its path.
 
     Args:
-      teacher: name of the entry with which others are compared; empty: none.
-      plot: the plot of the training that the report is about.
-      warning: a prominent line below the title.
       sections: maps headings at the end of the page to terms with their lines.
+      teacher: name of the entry with which others are compared; empty: none.
+      plot: the plot of a training.
+      warning: a prominent line below the title.
     """
-    main, costs, others = score_rows(entries)
-    rows = [(row, _shares(row, entries, teacher)) for row in main] + [(row, None) for row in costs]
-    content = {"main": rows, "others": [(row, None) for row in others], "images": images(entries, plot)}
-    content |= {"title": title, "sections": sections, "models": [entry.name for entry in entries]}
+    main, costs, others = score_rows(entries, teacher)
+    content = {"main": main + costs, "others": others, "images": images(entries, plot), "sections": sections}
+    models = [entry.name for entry in entries]
+    page = filled("report.html", title=title, warning=warning, teacher=teacher, models=models, **content)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, filled("report.html", teacher=teacher, warning=warning, **content))
+        write_atomic(path, page)
     return path
 
 
-def _shares(row: ScoreRow, entries: Sequence[Entry], teacher: str) -> list[str] | None:
-    """Each other model's value as a percentage of the teacher's; None if that is missing, not positive or has its own unit."""
-    entry_values = list(zip(entries, row.values, strict=True))
-    reference = next((value for entry, value in entry_values if entry.name == teacher), None)
-    if not reference or reference < 0 or row.has_units:
-        return None
-    return [
-        "" if value is None or entry.name == teacher or entry.is_cited else f"{value / reference:.1%}"
-        for entry, value in entry_values
-    ]
-
-
-def entries_of(content: Mapping[str, Any], scored_pairs: Mapping[str, Any] | None = None) -> list[Entry]:
-    """The report's entries: the models of an evaluation, then the rows of papers beside them.
-
-    Args:
-      content: content of the evaluation's results file.
-      scored_pairs: maps models to their `Entry.scored_pairs`.
-    """
+def entries_of(content: Mapping[str, Any]) -> list[Entry]:
+    """The models of an evaluation, then the rows of papers beside them, from the content of its results file."""
     names = short_names([row["model"] for row in content["models"]])
     entries = []
     for row in content["models"]:
         # 0 stands for not applicable, such as the bytes of an ensemble's vectors.
         costs = {name: row[name] or None for name in ("parameters", "size_bytes", "vector_bytes")}
         costs["sentences_per_s"] = row["scores"].get(geometry.RATE)
-        pairs = (scored_pairs or {}).get(row["model"])
-        entries.append(Entry(name=names[row["model"]], scores=row["scores"], costs=costs, scored_pairs=pairs))
+        name, scores, pairs = names[row["model"]], row["scores"], row["scored_pairs"]
+        entries.append(Entry(name=name, scores=scores, costs=costs, scored_pairs=pairs))
     return entries + [Entry(name=row["label"], scores=row["scores"], is_cited=True) for row in content["papers"]]
 
 
@@ -198,19 +194,16 @@ def failures(content: Mapping[str, Any]) -> dict[str, str]:
     return failed
 
 
-def write_evaluation(content: Mapping[str, Any], scored_pairs: Mapping[str, Any], path: Path) -> None:
-    """Writes the report of an evaluation; `entries_of` explains `content` and `scored_pairs`."""
-    inputs = content["inputs"]
-    settings = {
-        name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in inputs.items() if value
-    }
+def write_evaluation(content: Mapping[str, Any], path: Path) -> None:
+    """Writes the report of an evaluation with this content of the results file."""
+    inputs = {name: value for name, value in content["inputs"].items() if value}
+    settings = {name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in inputs.items()}
     settings["Missing sets"] = " ".join(content["absent"])
     settings |= {row["label"]: row["tables"] for row in content["papers"]}
     settings["Versions"] = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
-    teacher = short_names([row["model"] for row in content["models"]]).get(inputs["teacher"], "")
+    teacher = short_names([row["model"] for row in content["models"]]).get(content["inputs"]["teacher"], "")
     sections = {"Failed": failures(content), "What was evaluated": settings, "How it was measured": content["protocol"]}
-    entries = entries_of(content, scored_pairs)
-    write_page(path, entries, title="Evaluation of sentence encoders", teacher=teacher, sections=sections)
+    write_page(path, entries_of(content), title="Evaluation of sentence encoders", teacher=teacher, sections=sections)
 
 
 def short_names(specs: Sequence[str]) -> dict[str, str]:
@@ -225,10 +218,10 @@ def short_names(specs: Sequence[str]) -> dict[str, str]:
     return {spec: "+".join(names[member] for member in spec.split("+")) for spec in specs}
 
 
-def read_curves(metrics_path: str | Path) -> dict[str, list[tuple[int, float]]]:
+def read_curves(metrics_path: Path) -> dict[str, list[tuple[int, float]]]:
     """Maps `loss` and dev scores of a run to lists of `(step, value)`; the last value counts if a resumed run repeated a step."""
     values: dict[str, dict[int, float]] = {"loss": {}}
-    for row in map(json.loads, Path(metrics_path).read_text(encoding="utf-8").splitlines()):
+    for row in map(json.loads, metrics_path.read_text(encoding="utf-8").splitlines()):
         for name, value in row.items():
             is_number = isinstance(value, int | float) and math.isfinite(value)
             if is_number and "step" in row and (name == "loss" or name.endswith(DEV_SCORES)):
@@ -236,14 +229,14 @@ def read_curves(metrics_path: str | Path) -> dict[str, list[tuple[int, float]]]:
     return {name: sorted(by_step.items()) for name, by_step in values.items()}
 
 
-def training_plot(metrics_path: str | Path, out_png: str | Path, *, title: str = "Training") -> Path:
+def training_plot(metrics_path: Path, out_png: Path, *, title: str = "Training") -> Path:
     """Draws loss above and dev scores below against step; returns the path of the PNG."""
     curves = read_curves(metrics_path)
     figure, (top, bottom) = _canvas(height=6.4, width=8.0, panels=2)
-    steps, losses = [step for step, _ in curves["loss"]], [loss for _, loss in curves["loss"]]
+    steps, losses = np.reshape(curves.pop("loss"), (-1, 2)).T
     top.plot(steps, losses, color=LOSS_COLOR, marker="o", markersize=2, linewidth=1.0)
-    lines, scores = [], {name: series for name, series in curves.items() if name != "loss"}
-    for color, (name, series) in zip(itertools.cycle(METRIC_COLORS), scores.items(), strict=False):
+    lines = []
+    for color, (name, series) in zip(itertools.cycle(METRIC_COLORS), curves.items(), strict=False):
         steps, values = zip(*((step, 100 * value) for step, value in series), strict=True)
         best = max(range(len(values)), key=values.__getitem__)
         label = f"{name}, best {values[best]:.2f} at step {steps[best]:,}"
@@ -257,33 +250,30 @@ def training_plot(metrics_path: str | Path, out_png: str | Path, *, title: str =
     bottom.set(xlabel="step (updates of the student)", ylabel="dev score × 100")
     # Matplotlib finds mathematics between dollars.
     figure.suptitle(title.replace("$", r"\$"), fontweight="bold", fontsize=11, wrap=True)
-    Path(out_png).parent.mkdir(parents=True, exist_ok=True)
-    Path(out_png).write_bytes(_png(figure))
-    return Path(out_png)
+    out_png.parent.mkdir(parents=True, exist_ok=True)
+    out_png.write_bytes(_png(figure))
+    return out_png
 
 
 def images(entries: Sequence[Entry], plot: Path | None = None) -> list[dict[str, str]]:
     """The figures of a report that have data: `title`, a `note` on how to read it, and `address`, the figure itself as `data:`."""
-    drawn = []
-
-    def add(title: str, note: str, png: bytes) -> None:
-        address = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
-        drawn.append({"title": title, "note": note, "address": address})
-
+    drawn: list[tuple[str, str, bytes]] = []
     if plot:
         note = "The star is the best dev score. Losses of different objectives are not comparable."
-        add("Learning curves", note, plot.read_bytes())
+        drawn.append(("Learning curves", note, plot.read_bytes()))
     scored = [(entry.name, entry.scored_pairs) for entry in entries if entry.scored_pairs]
     similarities = [similarity for _, pairs in scored for similarity in pairs["similarities"]]
+    limits = (min(similarities, default=0.0) - 0.05, max(similarities, default=0.0) + 0.05)
     for name, pairs in scored:
         figure, (panel,) = _canvas(height=3.4, width=4.6)
         panel.scatter(pairs["gold"], pairs["similarities"], s=9, alpha=0.5, linewidths=0, color=LOSS_COLOR)
-        panel.set(
-            xlabel="gold score", ylabel="cosine similarity", ylim=(min(similarities) - 0.05, max(similarities) + 0.05)
-        )
+        panel.set(xlabel="gold score", ylabel="cosine similarity", ylim=limits)
         note = f"{len(pairs['gold']):,} pairs of {pairs['name']}. A good model's points rise from left to right in a narrow band."
-        add(f"Gold score and similarity: {name}", note, _png(figure))
-    return drawn
+        drawn.append((f"Gold score and similarity: {name}", note, _png(figure)))
+    address = "data:image/png;base64,{}".format
+    return [
+        {"title": title, "note": note, "address": address(base64.b64encode(png).decode())} for title, note, png in drawn
+    ]
 
 
 def _canvas(*, height: float, width: float, panels: int = 1) -> tuple[Any, Sequence[Any]]:

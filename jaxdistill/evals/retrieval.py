@@ -33,7 +33,7 @@ from jaxdistill.evals.evaluation import (
     read_table,
     refuse_same_vectors,
 )
-from jaxdistill.models.vectors import unit_vectors
+from jaxdistill.models.vectors import unit_vectors, vectors_of_pairs
 
 PUBLISHED = (
     *("multi30k2016.en-de", "multi30k2016.en-fr"),
@@ -48,7 +48,7 @@ METRIC = "entities/recall@1"
 
 
 def score_names(name: str) -> tuple[str, str]:
-    """Names of the two scores of a set of translations: from its first language to the second, and back."""
+    """The two scores of a set of translations: from its first language to the second, and back."""
     first, second = name.rpartition(".")[2].split("-")
     begin = name if name in PUBLISHED else f"bitext/{name}"
     return f"{begin}/{first}-{second} recall@1", f"{begin}/{second}-{first} recall@1"
@@ -56,19 +56,13 @@ def score_names(name: str) -> tuple[str, str]:
 
 def translation_recalls(name: str, pairs: Sequence[tuple[str, str]], embed: Embed) -> Mapping[str, float]:
     """`tatoeba.en-de/en-de recall@1` and `tatoeba.en-de/de-en recall@1`, in [0, 1]; equal translations are one candidate."""
-    first, second = zip(*pairs, strict=True)
-    sentences = list(dict.fromkeys([*first, *second]))
-    vectors = dict(zip(sentences, unit_vectors(embed, sentences), strict=True))
+    vectors, first, second = vectors_of_pairs(embed, *zip(*pairs, strict=True))
     scores = {}
     for score, queries, translations in zip(score_names(name), (first, second), (second, first), strict=True):
-        candidates = list(dict.fromkeys(translations))
-        index = np.stack([vectors[text] for text in candidates])
-        refuse_same_vectors(index, candidates, "sentences")
-        _, rows = nearest(np.stack([vectors[query] for query in queries]), [index], count=1)
-        found = [candidates[row] for (row,) in rows]
-        scores[score] = float(
-            np.mean([text == translation for text, translation in zip(found, translations, strict=True)])
-        )
+        candidates = np.array(list(dict.fromkeys(translations)))
+        refuse_same_vectors(vectors[candidates], list(map(str, candidates)), "sentences")
+        _, found = nearest(vectors[queries], [vectors[candidates]], count=1)
+        scores[score] = float(np.mean(candidates[found[:, 0]] == translations))
     return scores
 
 
@@ -84,8 +78,8 @@ def _bitext_sets(sources: Sources) -> Iterator[TestSet]:
 
 
 def _run_bitext(model: Model, test_set: TestSet) -> Mapping[str, float]:
-    languages = test_set.content.rpartition(".")[2].split("-")
-    pairs = [(first, second) for first, second in read_table(test_set.file, languages)]
+    first, second = test_set.content.rpartition(".")[2].split("-")
+    pairs = [(row[0], row[1]) for row in read_table(test_set.file, (first, second))]
     return translation_recalls(test_set.content, pairs, model.embed)
 
 
@@ -115,17 +109,15 @@ def entity_recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
     queries, catalogue = unit_vectors(embed, list(entities.answers)), unit_vectors(embed, entities.entities)
     refuse_same_vectors(catalogue, entities.entities, "entities")
     _, found = nearest(queries, [catalogue], count=RANKS[-1])
-    answers = entities.answers.values()
-    hits = [[entities.entities[row] in right for row in rows] for rows, right in zip(found, answers, strict=True)]
-    is_hit = np.array(hits)
+    answers = zip(found, entities.answers.values(), strict=True)
+    is_hit = np.array([[entities.entities[row] in right for row in rows] for rows, right in answers])
     return {f"entity/{entities.language} recall@{rank}": float(np.mean(is_hit[:, :rank].any(axis=1))) for rank in RANKS}
 
 
 def mean_recall(catalogues: Sequence[EntitySet], embed: Embed | Scorer) -> Mapping[str, float]:
     """The `METRIC`."""
-    recalls = []
-    for entities in catalogues:
-        recalls.append(entity_recalls(entities, cast(Embed, embed))[f"entity/{entities.language} recall@1"])
+    name = "entity/{} recall@1".format
+    recalls = [entity_recalls(each, cast(Embed, embed))[name(each.language)] for each in catalogues]
     return {METRIC: float(np.mean(recalls))}
 
 

@@ -17,21 +17,13 @@ Gurevych (EMNLP 2020) added and ConGen's Table 3 includes, are scored if the fol
 import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.core.files import foreign_errors
-from jaxdistill.evals.evaluation import (
-    EmbeddingCache,
-    Evaluation,
-    Result,
-    Sources,
-    TestSet,
-    average_of,
-    spearman,
-)
+from jaxdistill.evals.evaluation import EmbeddingCache, Evaluation, Result, Sources, TestSet, average_of, spearman
 from jaxdistill.evals.pairs import GradedPairs, pairs_spearman, read_pairs, scored_pairs
 from jaxdistill.models.vectors import similarities
 
@@ -61,7 +53,6 @@ SETS: Mapping[str, StsSet] = {
     ),
     "sts-b-dev": StsSet("stsb.dev.tsv.gz", "mteb/stsbenchmark-sts", split="validation"),
 }  # fmt: skip
-SUBSET_PROTOCOL = "also each subset, their mean, and their mean weighted by pairs (SentEval)"
 DRAWN = ("sts-b-dev", "sts-b")
 """Sets to plot gold scores against similarities: the first that was scored. ConGen's Figure 3 shows STS-B dev."""
 TESTS = tuple(name for name in SETS if name != "sts-b-dev")
@@ -71,8 +62,8 @@ ADDED_TRACKS = ("en-de", "en-fr")
 """Tracks that are scored only if the folder has them."""
 
 
-def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subsets: bool) -> dict[str, Any]:
-    """Scores graded pairs by the name of their set; returns the fields of a `Result`, with `averages` among the scores.
+def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subsets: bool) -> Result:
+    """Scores graded pairs by the name of their set; `averages` are among the scores.
 
     Each distinct sentence is embedded once, even if several sets share it, in one call of `embed`. `subsets` also scores
     `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted mean`, for sets in `SUBSETS` whose files name their subsets.
@@ -95,11 +86,8 @@ def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subs
                 scores[f"{name}/{subset}"] = values[-1]
             scores[f"{name}/mean"] = float(np.mean(values))
             scores[f"{name}/weighted mean"] = float(np.average(values, weights=weights))
-    return {
-        "scores": scores | averages(scores),
-        "details": {name: plotted["similarities"] for name, plotted in to_plot.items()},
-        "scored_pairs": next((to_plot[name] for name in DRAWN if name in to_plot), None),
-    }
+    drawn = next((to_plot[name] for name in DRAWN if name in to_plot), None)
+    return Result(scores | averages(scores), drawn, {name: pairs["similarities"] for name, pairs in to_plot.items()})
 
 
 def averages(scores: Mapping[str, float]) -> dict[str, float]:
@@ -116,10 +104,9 @@ def averages(scores: Mapping[str, float]) -> dict[str, float]:
 
 def digest(folder: str | Path) -> str:
     """SHA-256 of the protocol and of all existing files of the sets."""
-    sha = hashlib.sha256(PROTOCOL.encode())
-    for path in (sts_folder(folder) / source.file for source in SETS.values()):
-        sha.update(path.read_bytes() if path.is_file() else b"")
-    return sha.hexdigest()
+    paths = [sts_folder(folder) / source.file for source in SETS.values()]
+    contents = b"".join(path.read_bytes() for path in paths if path.is_file())
+    return hashlib.sha256(PROTOCOL.encode() + contents).hexdigest()
 
 
 def sts_folder(folder: str | Path) -> Path:
@@ -145,24 +132,20 @@ def read_set(name: str, folder: str | Path | None) -> GradedPairs:
 
 
 def test_set_of(sts_name: str, name: str, protocol: str, sources: Sources, *, is_repeatable: bool = True) -> TestSet:
-    """A test set called `name` with the pairs of the set `sts_name` of `SETS`, in the data folder or on the hub; `pairs_of` reads them."""
-    source = SETS[sts_name]
-    files = (Path(sources.data) / "sts" / source.file,) if sources.data else ()
+    """A test set called `name` with the pairs of the set `sts_name` of `SETS`; `read_set` reads them from its `content`."""
+    source, folder = SETS[sts_name], sources.data or None
+    files = (Path(folder) / "sts" / source.file,) if folder else ()
     if not files:
         protocol = f"{protocol}; pairs of {source.hub} on the Hugging Face hub"
         is_repeatable = False  # the hub's copy may change
-    return TestSet(name=name, protocol=protocol, files=files, content=sts_name, is_repeatable=is_repeatable)
-
-
-def pairs_of(test_set: TestSet) -> GradedPairs:
-    """The pairs of a test set that `test_set_of` made."""
-    return read_pairs(test_set.file) if test_set.files else read_set(test_set.content, None)
+    return TestSet(name=name, protocol=protocol, files=files, content=(sts_name, folder), is_repeatable=is_repeatable)
 
 
 def _sets(sources: Sources) -> Iterator[TestSet]:
+    by_subset = "; also each subset, their mean, and their mean weighted by pairs (SentEval)"
     for name in SETS:
         if "sts" in sources.tasks or name in sources.tasks:
-            yield test_set_of(name, name, f"{PROTOCOL}; {SUBSET_PROTOCOL}" if name in SUBSETS else PROTOCOL, sources)
+            yield test_set_of(name, name, f"{PROTOCOL}{by_subset if name in SUBSETS else ''}", sources)
 
 
 EVALUATION = Evaluation(
@@ -170,7 +153,7 @@ EVALUATION = Evaluation(
     names=tuple(SETS),
     scores=(*SETS, "average"),
     sets=_sets,
-    run=lambda model, test_set: Result(**sts_values(model.embed, {test_set.name: pairs_of(test_set)}, subsets=True)),
+    run=lambda model, test_set: sts_values(model.embed, {test_set.name: read_set(*test_set.content)}, subsets=True),
     averages=averages,
     headings={"average": "STS, average of 7", "sts-b-dev": "STS-B dev", DEV_METRIC: "STS-B dev"},
 )

@@ -32,9 +32,9 @@ EVALUATIONS = (
     geometry.EVALUATION,
     geometry.SPEED,
 )
-"""The package's evaluations, in the order in which they run and are printed."""
+"""In the order in which they run and are printed."""
 DRAWN = (*sts.DRAWN, "pairs")
-"""Sets whose graded pairs a report may plot; it plots the first one that was measured."""
+"""Sets whose graded pairs a report may plot: the first one that was measured."""
 SCORING = ("core/ops", "data/text.py", "encoders", "evals", "models/inference.py", "models/vectors.py")
 """The code that determines scores; cache entries by another state of this code are ignored."""
 
@@ -54,9 +54,7 @@ def evaluations() -> list[Evaluation]:
 
 def planned(names: Sequence[str], sources: Sources) -> Suite:
     """The sets of task names; raises `InputError` for an unknown name, or two sets of one name."""
-    available = list(
-        dict.fromkeys(name for evaluation in evaluations() for name in (evaluation.task, *evaluation.names))
-    )
+    available = list(dict.fromkeys(name for each in evaluations() for name in (each.task, *each.names)))
     if unknown := [name for name in names if name not in available]:
         hint = did_you_mean(unknown[0], available)
         raise InputError(f"task {unknown[0]!r} is unknown; there are {', '.join(available)}.{hint}")
@@ -80,13 +78,10 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
     return Suite(list(sets.values()), absent)
 
 
-def measured(
-    evaluation: Evaluation, test_set: TestSet, model: Model, digests: Sequence[str], cache_folder: Path
-) -> Result:
+def measured(evaluation: Evaluation, test_set: TestSet, model: Model, cache_folder: Path) -> Result:
     """The result of a set for a model, from the cache if it was computed before. All processes of a run call this together.
 
-    `digests` identify the model and the other models that the set uses. Raises `InputError` in every process if one process cannot
-    read the set or use the model, or if a score is not finite.
+    Raises `InputError` in every process if one process cannot read the set or use the model, or if a score is not finite.
     """
 
     def score() -> dict[str, Any]:
@@ -99,19 +94,15 @@ def measured(
 
     if not test_set.is_repeatable:
         return Result(**run_in_all(score))
-    code = [digest for digest, evaluations in plugins.evaluations.items() if evaluation in evaluations]
-    inputs = [*digests, *code, test_set.digest()]
-    return Result(**cached_scores(cache_folder / "scores", inputs, lambda: run_in_all(score)))
+    digests = [model.digest, *(getattr(model, name).digest for name in test_set.references)]
+    digests += [digest for digest, evaluations in plugins.evaluations.items() if evaluation in evaluations]
+    digests.append(test_set.digest())
+    return Result(**cached_scores(cache_folder / "scores", digests, lambda: run_in_all(score)))
 
 
 def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """The result of `score`, from a file in `folder` if the same code and versions computed it before.
-
-    All processes of a run call this together; the first one's cache decides whether all compute.
-
-    Args:
-      digests: of everything else that determines the result: the models, and the files of the sets.
-    """
+    """The result of `score`, from a file in `folder` if the same code and versions computed it before for these `digests` of models
+    and sets. All processes of a run call this together; the first one's cache decides whether all compute."""
     key = json.dumps([source_digest(*SCORING), *digests, versions()], sort_keys=True)
     path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     cached = None
@@ -128,25 +119,10 @@ def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapp
 
 
 def with_averages(scores: Mapping[str, float], failed: Collection[str] = ()) -> dict[str, float]:
-    """The scores in the order of the evaluations; after those of an evaluation its averages, unless one of its sets `failed`."""
+    """The scores in the order of the evaluations, each with its averages behind them unless one of its sets `failed`."""
     averaged: dict[str, float] = {}
     for evaluation in evaluations():
         averaged |= {name: score for name, score in scores.items() if evaluation.owns(name)}
         if not any(map(evaluation.owns, failed)):
             averaged |= evaluation.averages(scores)
     return averaged | dict(scores)  # and scores that no evaluation owns
-
-
-def has_units(score: str) -> bool:
-    """Whether a score has its own unit and is not printed × 100."""
-    return any(evaluation.has_units for evaluation in evaluations() if evaluation.owns(score))
-
-
-def headings(measured: Sequence[str]) -> dict[str, str]:
-    """Rows of a report's first table: maps scores to headings."""
-    rows = {}
-    for evaluation in evaluations():
-        with_heading = {name: heading for name, heading in evaluation.headings.items() if name in measured}
-        own_scores = {name: name for name in measured if evaluation.owns(name) and not evaluation.has_units}
-        rows |= with_heading or own_scores
-    return rows

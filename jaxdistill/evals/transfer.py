@@ -47,7 +47,6 @@ MAX_STEPS = 2000
 
 log = logging.getLogger(__name__)
 
-
 Accuracy = tuple[float, Integer[np.ndarray, " n"]]
 """Share of right predictions on test rows, in [0, 1], or its mean over test folds; and the predicted class of each test row."""
 
@@ -82,7 +81,8 @@ def train_folds(
     trains = np.stack([~test & (folds != held_out) for held_out in range(FOLDS)] + [~test])
     predicted = predictions(features, labels, trains, STRENGTHS)
     chosen = np.argmax(_fold_accuracy(predicted[:, :FOLDS], labels, folds))
-    return _on_test(predicted[chosen, FOLDS], labels, test)
+    on_test = predicted[chosen, FOLDS, test]
+    return float(np.mean(on_test == labels[test])), on_test
 
 
 def dev_selection(
@@ -90,18 +90,14 @@ def dev_selection(
     labels: Integer[np.ndarray, " n"],
     dev: Bool[np.ndarray, " n"],
     test: Bool[np.ndarray, " n"],
+    *,
+    strengths: tuple[float, ...] = STRENGTHS,
 ) -> Accuracy:
     """Protocol of SST2, SICK-E: trained on the rows in neither `dev` nor `test`, with the strength that is best on `dev`."""
-    predicted = predictions(features, labels, ~(dev | test)[None], STRENGTHS)[:, 0]
+    predicted = predictions(features, labels, ~(dev | test)[None], strengths)[:, 0]
     chosen = np.argmax(np.mean(predicted[:, dev] == labels[dev], axis=1))
-    return _on_test(predicted[chosen], labels, test)
-
-
-def one_strength(
-    features: Float[np.ndarray, "n d"], labels: Integer[np.ndarray, " n"], test: Bool[np.ndarray, " n"], strength: float
-) -> Accuracy:
-    """Protocol of SNLI: a single fixed strength."""
-    return _on_test(predictions(features, labels, ~test[None], (strength,))[0, 0], labels, test)
+    on_test = predicted[chosen, test]
+    return float(np.mean(on_test == labels[test])), on_test
 
 
 def predictions(
@@ -116,21 +112,18 @@ def predictions(
       features: float32; rows in no training set are only predicted.
       labels: classes, numbered from 0.
       trains: the training rows of each classifier.
-      strengths: strengths of the L2 penalty; > 0.
+      strengths: strengths of the L2 penalty, ascending; > 0.
     """
-    weakest_last = np.argsort(strengths)[::-1]
     trained, steps = _train(
         jnp.asarray(features, jnp.float32),
         jnp.asarray(labels, jnp.int32),
         jnp.asarray(trains),
-        jnp.asarray(np.asarray(strengths, np.float32)[weakest_last]),
+        jnp.asarray(strengths[::-1], jnp.float32),  # the strongest first: the others then start nearer to their optimum
         classes=int(labels.max()) + 1,
     )
     if int(steps.max()) >= MAX_STEPS:
         log.warning("the probe stopped after %d steps, before it converged", MAX_STEPS)
-    result = np.empty(trained.shape, np.int64)
-    result[weakest_last] = np.asarray(trained)
-    return result
+    return np.asarray(trained)[::-1].astype(np.int64)
 
 
 def stratified_folds(labels: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
@@ -156,19 +149,15 @@ def _fold_accuracy(
     return np.mean(accuracies, axis=0)
 
 
-def _on_test(predicted: np.ndarray, labels: np.ndarray, test: np.ndarray) -> Accuracy:
-    return float(np.mean(predicted[test] == labels[test])), predicted[test]
-
-
 class _Fit(NamedTuple):
     """A classifier during training by Nesterov's method."""
 
     weights: Float[Array, "classes d"]
     bias: Float[Array, " classes"]
     lookahead: tuple[Float[Array, "classes d"], Float[Array, " classes"]]
-    """The point at which the next gradient is taken."""
+    """The weights and the bias at which the next gradient is taken."""
     steps: Float[Array, ""]
-    """Steps since the last restart; a restart sets the momentum to zero."""
+    """Since the last restart, which sets the momentum to zero."""
     decrease: Float[Array, ""]
     """Predicted decrease of the mean loss in the last step, in nats."""
 
@@ -190,7 +179,15 @@ def _train(
     `strength`, is diagonal, so its inverse is a safe step size for each axis. The bound holds for all folds once it is
     scaled by the ratio of their rows.
     """
-    rotated, variances = _principal_axes(features, jnp.any(trains, axis=0))
+    # A rotation changes neither the penalty nor the predictions, and a shift only the bias, which is not penalised.
+    training = jnp.any(trains, axis=0)
+    count = training.sum().astype(features.dtype)
+    centred = features - jnp.where(training[:, None], features, 0.0).sum(axis=0, keepdims=True) / count
+    training_rows = jnp.where(training[:, None], centred, 0.0)
+    variances, rotation = jnp.linalg.eigh(training_rows.T @ training_rows / count)
+    rotated = centred @ rotation
+    # The bound needs slightly too large variances: rounding leaves the axes correlated by about 1e-7 of the largest one.
+    variances = jnp.maximum(variances, 0.0) + 1e-6 * variances[-1]
     if classes == 2:  # one column: the difference of the two classes' weights, penalised half as much
         targets, strengths, curvature = (labels == 1).astype(jnp.float32)[None], strengths / 2, 0.25
     else:
@@ -222,44 +219,20 @@ def _train(
         lookahead = (new_weights + momentum * moved, new_bias + momentum * bias_moved)
         return _Fit(new_weights, new_bias, lookahead, steps, decrease=decrease)
 
-    def at_strength(fits: _Fit, strength: Float[Array, ""]):
+    def at_strength(start: tuple[Array, Array], strength: Float[Array, ""]):
         """Trains the classifiers of all folds with one strength, from the weights of the strength before; a step of the scan."""
-        # A restart: without momentum, and with a decrease that lets the loop begin.
-        fits = fits._replace(
-            lookahead=(fits.weights, fits.bias),
-            steps=jnp.zeros_like(fits.steps),
-            decrease=jnp.full_like(fits.decrease, jnp.inf),
-        )
+        steps, decrease = jnp.zeros(len(trains)), jnp.full(len(trains), jnp.inf)  # lets the loop begin
         count, fits = jax.lax.while_loop(
             lambda carry: (carry[0] < MAX_STEPS) & (carry[1].decrease.max() > TOLERANCE),
             lambda carry: (carry[0] + 1, jax.vmap(step, in_axes=(0, 0, None))(carry[1], weight_of_row, strength)),
-            (jnp.int32(0), fits),
+            (jnp.int32(0), _Fit(*start, lookahead=start, steps=steps, decrease=decrease)),
         )
         logits = jax.vmap(logits_of)(fits.weights, fits.bias)
         label = logits[:, 0] > 0 if classes == 2 else jnp.argmax(logits, axis=1)
-        return fits, (label.astype(jnp.uint8), count)
+        return (fits.weights, fits.bias), (label.astype(jnp.uint8), count)
 
-    m, d, k = trains.shape[0], features.shape[1], targets.shape[0]
-    weights, bias = jnp.zeros((m, k, d)), jnp.zeros((m, k))
-    start = _Fit(weights, bias, (weights, bias), jnp.zeros(m), decrease=jnp.zeros(m))
-    return jax.lax.scan(at_strength, start, strengths)[1]
-
-
-def _principal_axes(
-    features: Float[Array, "n d"], training: Bool[Array, " n"]
-) -> tuple[Float[Array, "n d"], Float[Array, " d"]]:
-    """All rows, centred, in the principal axes of the `training` rows, and these rows' variances along the axes.
-
-    A rotation changes neither the penalty nor the predictions, and a shift only the bias, which is not penalised. The
-    variances are slightly too large, because `_train` needs upper bounds.
-    """
-    count = training.sum().astype(features.dtype)
-    centred = features - jnp.where(training[:, None], features, 0.0).sum(axis=0, keepdims=True) / count
-    training_rows = jnp.where(training[:, None], centred, 0.0)
-    covariance = training_rows.T @ training_rows / count
-    variances, rotation = jnp.linalg.eigh(covariance)
-    # The margin keeps the bound of `_train` valid: rounding leaves the axes correlated by about 1e-7 of the largest variance.
-    return centred @ rotation, jnp.maximum(variances, 0.0) + 1e-6 * variances[-1]
+    shape = len(trains), len(targets), features.shape[1]
+    return jax.lax.scan(at_strength, (jnp.zeros(shape), jnp.zeros(shape[:2])), strengths)[1]
 
 
 def pair_features(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n d"]:
@@ -276,7 +249,6 @@ class ProbedSet:
     score: Callable[..., Accuracy]
     """Trains and tests on features and labels of all splits, and masks of the rows of each split but the first."""
     protocol: str
-    """How it trains and tests, in words."""
     metrics: tuple[str, ...]
     """Names of its scores: of the accuracy and, if it is reported, of the F1 of class 1."""
     columns: tuple[str, ...] = ("sentence",)
@@ -309,7 +281,7 @@ ENTAILMENT_SETS: Mapping[str, ProbedSet] = {
         (SICK_E,), features=pair_features, **PREMISES,
     ),
     "snli": ProbedSet(
-        ("train", "snli.test"), partial(one_strength, strength=1e-9),
+        ("train", "snli.test"), lambda features, labels, test: dev_selection(features, labels, test, test, strengths=(1e-9,)),
         "test accuracy of [u, v, u * v, |u - v|]; trained on nli/train in place of SNLI's training set", (SNLI,),
         features=lambda first, second: np.concatenate([first, second, pair_features(first, second)], axis=1), **PREMISES,
     ),
@@ -326,23 +298,21 @@ def _sets(sources: Sources, part: str, probed: Mapping[str, ProbedSet]) -> Itera
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     probed: ProbedSet = test_set.content
-    rows, labels, split_of = [], [], []
-    for number, path in enumerate(test_set.files):
+    rows, labels, sizes = [], [], []
+    for path in test_set.files:
         split_labels, texts = labelled(path, probed.columns, probed.classes)
         if len(np.unique(split_labels)) < 2:
             raise InputError(f"{path}: all {len(texts)} rows have one label; a classifier needs rows of at least 2.")
         rows += texts
         labels.append(split_labels)
-        split_of.append(np.full(len(texts), number))
-    labels, split_of = np.concatenate(labels), np.concatenate(split_of)
+        sizes.append(len(texts))
+    labels, split_of = np.concatenate(labels), np.repeat(np.arange(len(sizes)), sizes)
     distinct = {text: index for index, text in enumerate(dict.fromkeys(text for row in rows for text in row))}
     vectors = finite_vectors(model.embed, list(distinct))
     refuse_same_vectors(vectors, list(distinct), "sentences")
     features = probed.features(*(vectors[[distinct[text] for text in column]] for column in zip(*rows, strict=True)))
-    accuracy, predicted = probed.score(
-        features, labels, *(split_of == split for split in range(1, len(test_set.files)))
-    )
-    is_positive, predicted_positive = labels[split_of == len(test_set.files) - 1] == 1, predicted == 1
+    accuracy, predicted = probed.score(features, labels, *(split_of == split for split in range(1, len(sizes))))
+    is_positive, predicted_positive = labels[-sizes[-1] :] == 1, predicted == 1
     f1 = float(2 * np.sum(is_positive & predicted_positive) / max(is_positive.sum() + predicted_positive.sum(), 1))
     return dict(zip(probed.metrics, (accuracy, f1), strict=False))  # most sets report the accuracy alone
 

@@ -83,7 +83,7 @@ def sts_results(run: Run, name: str, model: SentenceModel) -> dict[str, Any]:
         say(f"{name}: {len(sts.TESTS)} STS tests")
         embedder = sharded_embedder(model, run.config.run, mesh=run.mesh)
         embed = embedder.as_embed(progress=f"{name}, STS" if processes.is_first() else False)
-        return sts.sts_values(embed, {test: sts.read_set(test, folder) for test in sts.TESTS}, subsets=False)
+        return sts.sts_values(embed, {test: sts.read_set(test, folder) for test in sts.TESTS}, subsets=False)._asdict()
 
     cache = cache_folder(run.config.data.cache_folder) / "scores"
     return cached_scores(cache, [model.digest(), sts.digest(folder)], score)
