@@ -99,18 +99,10 @@ def errors_of(what: str) -> Iterator[None]:
         raise type(error)(f"{what}: {error}") from None
 
 
-def closest(word: str, choices: Sequence[str]) -> str:
-    """The choice with these initials (`lr` for `learning_rate`), or else the most similar one; empty if none is close."""
-    initials = {"".join(part[:1] for part in choice.split("_")): choice for choice in choices}
-    if len(word) > 1 and word in initials:
-        return initials[word]
-    return next(iter(difflib.get_close_matches(word, choices, n=1)), "")
-
-
 def did_you_mean(word: str, choices: Sequence[str]) -> str:
-    """The hint ` Did you mean X?`, with the `closest` choice; an empty string if none is close."""
-    close = closest(word, choices)
-    return f" Did you mean {close}?" if close else ""
+    """The hint ` Did you mean X?`, with the most similar choice; an empty string if none is close."""
+    close = difflib.get_close_matches(word, choices, n=1)
+    return f" Did you mean {close[0]}?" if close else ""
 
 
 def unknown_id(tokenizer: Tokenizer) -> int | None:
@@ -337,8 +329,9 @@ class Range:
     most: float | None = None
     below: float | None = None
 
-    def fault(self, number: float) -> str:
-        """What is wrong with a number, such as `must be above 0`, for an error message; empty if it is in range."""
+    def checked(self, value: Any, name: str) -> Any:
+        """The value of the option `name`, a number or a tuple; raises `InputError` if it, or the tuple's length, is out of range."""
+        number = len(value) if isinstance(value, tuple) else value
         inside = (
             -math.inf < number < math.inf  # unlike `isfinite`, this takes integers above 1e308
             and (self.least is None or number >= self.least)
@@ -346,18 +339,18 @@ class Range:
             and (self.most is None or number <= self.most)
             and (self.below is None or number < self.below)
         )
-        largest = MAX_INT32 if isinstance(number, int) else float(np.finfo(np.float32).max)
-        if inside and self.most is None and abs(number) > largest:
-            return f"must be at most {largest:,.0f}" if number > 0 else f"must be at least {-largest:,.0f}"
-        return "" if inside else f"must be {self}"
-
-    def __str__(self) -> str:
-        """The range in words, such as `at least 0 and below 1`."""
-        if self.least == self.most is not None:
-            return f"exactly {self.least:,}"
         bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
-        words = [f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None]
-        return " and ".join(words) or "a finite number"
+        if self.least == self.most is not None:
+            bounds = {"exactly": self.least}
+        largest = MAX_INT32 if isinstance(number, int) else int(np.finfo(np.float32).max)
+        if inside and self.most is None and abs(number) > largest:
+            inside = False
+            bounds = {"at most": largest} if number > 0 else {"at least": -largest}
+        if not inside:
+            subject = f"has {number} parts; their number " if isinstance(value, tuple) else ""
+            words = [f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None]
+            raise InputError(f"{name}={value} {subject}must be {' and '.join(words) or 'a finite number'}.")
+        return value
 
 
 Positive = Annotated[float, Range(above=0)]

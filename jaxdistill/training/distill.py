@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from jaxdistill.config import (
     Columns,
     default_workdir,
-    flat_stages,
+    flat,
     in_every_stage,
     load_config,
     parse_stages,
@@ -133,7 +133,7 @@ def distill(
         epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, seed=seed,
     )  # fmt: skip
     stages = configured(config, text, arguments, objects, options or {})
-    chosen = flat_stages(stages)
+    chosen = flat(*stages)
     if workdir is None:  # the same for calls that resume each other, another for any other training
         fixed = {name: value for name, value in chosen.items() if re.sub(r"^stage\d+\.", "", name) not in EXTENSIONS}
         digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:8]
@@ -145,7 +145,7 @@ def distill(
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
     # For the model card: the options that differ from the config's, without local folders.
-    before = flat_stages(parse_stages(load_config(config)))
+    before = flat(*parse_stages(load_config(config)))
     changed = {
         name: public_argument(f"{name}={value}").partition("=")[2] if isinstance(value, str) else value
         for name, value in chosen.items()
