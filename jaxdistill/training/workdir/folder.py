@@ -39,7 +39,7 @@ from jaxdistill.core.files import (
     write_atomic,
 )
 from jaxdistill.core.files.buckets import address_digest, checked_address, store_errors
-from jaxdistill.core.paths import cache_folder, objects_cache
+from jaxdistill.core.paths import cache_folder
 
 EXPORT = "export"
 """Folder of the exported student."""
@@ -263,7 +263,7 @@ def fetched(workdir: str | Path) -> Workdir:
     """A workdir for reading: a local one itself, or a copy of the files in a bucket."""
     if not is_remote(workdir):
         return Workdir(local_folder(workdir))
-    files = Workdir(local_folder(workdir, objects_cache()), address_of(workdir))
+    files = Workdir(local_folder(workdir, cache_folder() / "fetched"), address_of(workdir))
     files.download()
     return files
 
