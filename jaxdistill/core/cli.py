@@ -24,8 +24,10 @@ BY_NAME = tyro.conf.arg(constructor=str, help_behavior_hint=lambda default: "")
 """For an argument that may be an object in Python; the command line takes its name."""
 BY_NAMES = tyro.conf.arg(constructor=tuple[str, ...])
 """For an argument that may be several objects in Python; with `tyro.conf.UseAppendAction`, the option is repeated."""
-BY_COMMAS = tyro.conf.arg(constructor=str, metavar="A,B,..", help_behavior_hint=lambda default: "")
-Listed = Annotated[str | int | Path | Sequence[str | int | Path], BY_COMMAS]
+Listed = Annotated[
+    str | int | Path | Sequence[str | int | Path],
+    tyro.conf.arg(constructor=str, metavar="A,B,..", help_behavior_hint=lambda default: ""),
+]
 """One value, several, or a string with several, separated by commas."""
 
 
@@ -124,19 +126,14 @@ def _unfailing(stream: Any) -> Any:
     return io.TextIOWrapper(file, stream.encoding, "replace", None, stream.line_buffering, stream.write_through)
 
 
-def _print_unraisable(hook: Callable[[Any], object], unraisable: Any) -> None:
-    """Passes an exception that Python cannot raise to the previous hook, unless TensorStore's read of a damaged checkpoint
-    has outlived its event loop."""
-    if "Event loop is closed" not in str(unraisable.exc_value):
-        hook(unraisable)
-
-
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
     """Runs a program's `main`, or prints versions for `--version`. Bad input, faults of the disk and signals print one line
     and exit with a status of their own, see `runtime.last_line`."""
     arguments = sys.argv[1:] if arguments is None else arguments
     streams = sys.stdout, sys.stderr
-    sys.unraisablehook = functools.partial(_print_unraisable, sys.unraisablehook)
+    # Without errors of TensorStore's read of a damaged checkpoint that has outlived its event loop.
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda error: "Event loop is closed" in str(error.exc_value) or hook(error)
     # Without tracebacks: Orbax also raises the error that it logs, such as the death of another process.
     logging.getLogger("absl").addFilter(lambda record: not record.exc_info)
     sys.stdout, sys.stderr = map(_unfailing, streams)
@@ -150,11 +147,9 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None =
             main(arguments)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
-        expected = runtime.last_line(error)
-        if expected is None:
+        if (expected := runtime.last_line(error)) is None:
             raise
-        line, status = expected
-        print(line, file=sys.stderr)
-        sys.exit(status)
+        print(expected[0], file=sys.stderr)
+        sys.exit(expected[1])
     finally:
         sys.stdout, sys.stderr = streams

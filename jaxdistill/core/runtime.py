@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -65,51 +65,33 @@ class Interrupts:
         return self
 
     def _stop(self, number: int, frame: Any) -> None:
-        self.status = _status(number)
-        if self._notice:
-            os.write(2, f"\n{self._notice}\n".encode())  # below a progress bar
-        for handled in self._before:
-            signal.signal(handled, _exit_at_once)
+        is_second = self.status != 0
+        self.status = INTERRUPTED if number == signal.SIGINT else AGAIN
+        notice = "interrupted" if is_second else self._notice
+        if notice:
+            os.write(2, f"\n{notice}\n".encode())  # below a progress bar
+        if is_second:
+            os._exit(self.status)  # without cleanup, which is safe because all writes are atomic
 
     def __exit__(self, *_) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
 
-def _exit_at_once(number: int, frame: Any) -> None:
-    """Ends the process without cleanup; safe because all writes are atomic."""
-    os.write(2, b"\ninterrupted\n")  # below a progress bar
-    os._exit(_status(number))
-
-
-def _status(number: int) -> int:
-    return INTERRUPTED if number == signal.SIGINT else AGAIN
-
-
 def last_line(error: BaseException) -> tuple[str, int] | None:
     """The line that a program prints after an error, and its exit status; None for a bug, whose traceback Python prints."""
     if isinstance(error, KeyboardInterrupt):
         return f"interrupted{error}", error.status if isinstance(error, Interrupted) else INTERRUPTED
-    problem = error_of_input(error)
-    return (f"error: {problem}", problem.status) if problem else None
-
-
-def error_of_input(error: BaseException) -> InputError | None:
-    """The error as an `InputError` if it is bad input, a fault of the user's disk, or devices that JAX cannot use; otherwise None."""
     if isinstance(error, OSError) and error.errno in DISK_FAULTS:
         file = f"{error.filename}: " if error.filename else ""
-        return InputError(f"{file}{error.strerror}; fix that and run the same command again.")
-    if isinstance(error, RuntimeError) and str(error).startswith("Unable to initialize backend"):
-        return InputError(f"{error_line(error):.300}; set JAX_PLATFORMS to a platform that is free, such as cpu.")
-    return error if isinstance(error, InputError) else None
+        error = InputError(f"{file}{error.strerror}; fix that and run the same command again.")
+    elif isinstance(error, RuntimeError) and str(error).startswith("Unable to initialize backend"):
+        error = InputError(f"{error_line(error):.300}; set JAX_PLATFORMS to a platform that is free, such as cpu.")
+    return (f"error: {error}", error.status) if isinstance(error, InputError) else None
 
 
 # Freed memory. XLA's CPU kernels allocate their buffers again in every step. glibc returns large freed blocks to the system at
 # once, which clears each page before reuse; docs/performance.md says what that costs.
-
-GLIBC_MALLOC = ((-8, 1), (-4, 0), (-1, -1), (-2, 64 << 20))
-"""Numbers and values of M_ARENA_MAX, M_MMAP_MAX, M_TRIM_THRESHOLD and M_TOP_PAD (malloc.h): one heap for blocks of any size, which
-grows by at least 64 MiB and shrinks only on request."""
 
 
 @functools.cache
@@ -124,8 +106,10 @@ def keep_freed() -> None:
         libc = ctypes.CDLL("libc.so.6")
         if not libc.malloc_trim or any(name.startswith("MALLOC_") for name in os.environ):
             return
-        for parameter in GLIBC_MALLOC:
-            libc.mallopt(*parameter)
+        # M_ARENA_MAX, M_MMAP_MAX, M_TRIM_THRESHOLD and M_TOP_PAD (malloc.h): one heap for blocks of any size, which grows by at
+        # least 64 MiB and shrinks only on request.
+        for parameter, value in ((-8, 1), (-4, 0), (-1, -1), (-2, 64 << 20)):
+            libc.mallopt(parameter, value)
 
         def watch() -> None:  # in a thread, because steps end while the program waits elsewhere
             while True:
@@ -158,9 +142,6 @@ def is_scarce() -> bool:
 
 # What JAX runs on, and versions.
 
-PACKAGES = ("jax", "flax", "numpy", "tokenizers", "safetensors")
-DRIVERS = ("jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
-
 
 def prepare_libtpu() -> None:
     """Without a TPU, sets variables that keep libtpu from searching for one, warning, and allowing only one process."""
@@ -182,10 +163,10 @@ def keep_compiled() -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
-def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
-    """Version of this project, of Python, and of each package that is installed."""
+def versions(*others: str) -> dict[str, str]:
+    """Version of this project, of Python, and of the main packages and `others` that are installed."""
     installed = {"jaxdistill": jaxdistill.__version__, "python": platform.python_version()}
-    for package in packages:
+    for package in ("jax", "flax", "numpy", "tokenizers", "safetensors", *others):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             installed[package] = importlib.metadata.version(package)
     return installed
@@ -197,7 +178,7 @@ def version_text() -> str:
         devices = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
     except (RuntimeError, AssertionError) as error:
         devices = f"none ({error_line(error)})"
-    installed = versions((*PACKAGES, *DRIVERS))
+    installed = versions("jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
     return f"{', '.join(f'{name} {version}' for name, version in installed.items())}\ndevices: {devices}"
 
 

@@ -21,7 +21,7 @@ from jaxdistill.core import Array, Diverged
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.mesh import peak_flops_per_s
 from jaxdistill.core.files import write_atomic
-from jaxdistill.core.runtime import Bar, duration, error_of_input, seconds_between
+from jaxdistill.core.runtime import Bar, duration, last_line, seconds_between
 from jaxdistill.training.workdir.folder import LOG, METRICS
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def logged(workdir: pathlib.Path, command: str) -> Iterator[None]:
         note(f"$ {command}")
         yield
     except BaseException as error:
-        line = f"interrupted{error}" if isinstance(error, KeyboardInterrupt) else error_of_input(error)
-        _printed.error("%s", line or "failed:", exc_info=None if line else error)
+        expected = last_line(error)
+        _printed.error("%s", expected[0] if expected else "failed:", exc_info=None if expected else error)
         raise
     finally:
         for logger in loggers:

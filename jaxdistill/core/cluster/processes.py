@@ -29,21 +29,12 @@ from jaxdistill.core.runtime import last_line
 
 Result = TypeVar("Result")
 
-JOIN_SECONDS = 60
-"""How long processes wait for each other at the start; JAXDISTILL_JOIN_SECONDS overrides it."""
 HEARTBEAT_SECONDS = 15
 """Silence after which JAX counts a process as dead and ends the others."""
-SHUTDOWN_SECONDS = 24 * 60 * 60
-"""How long finished processes wait for the first one, which may still upload files."""
-LAST_SECONDS = 3.0
-"""How long process 0 stays alive after an error: when it ends, the others end, and they must print their errors first."""
 VERDICT_SECONDS = HEARTBEAT_SECONDS + 5.0
 """Time within which JAX ends this process if its error was caused by another process's death."""
 FAILED = 1
 """Exit status after an error other than `InputError`."""
-LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
-"""Variables with the number of processes that SLURM or Open MPI has started."""
-TPU_DEVICES = ("/dev/accel0", "/dev/vfio/0")
 
 
 class SharedError(InputError):
@@ -64,16 +55,19 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
     # JAX's preemption service would take SIGTERM away from the program's own handler, and handles no other signal.
     jax.config.update("jax_enable_preemption_service", False)
     try:
-        seconds = _whole_number("JAXDISTILL_JOIN_SECONDS") or JOIN_SECONDS
+        seconds = int(os.environ.get("JAXDISTILL_JOIN_SECONDS") or 60)
         # If a process never joins, JAX aborts with a stack trace; this line says what it was waiting for.
         print(f"joining the other processes, for at most {seconds} s (JAXDISTILL_JOIN_SECONDS)", flush=True)
-        # JAX finds the others on TPU hosts, or by its own, SLURM's, Open MPI's or Kubernetes' variables.
+        # JAX finds the others on TPU hosts, or by SLURM's, Open MPI's or Kubernetes' variables, or these.
+        count_text, index_text = (os.environ.get(f"JAX_{name}") for name in ("NUM_PROCESSES", "PROCESS_ID"))
         jax.distributed.initialize(
-            num_processes=_whole_number("JAX_NUM_PROCESSES"),
-            process_id=_whole_number("JAX_PROCESS_ID"),
+            num_processes=int(count_text) if count_text else None,
+            process_id=int(index_text) if index_text else None,
             initialization_timeout=seconds,
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
-            shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+            shutdown_timeout_seconds=24
+            * 60
+            * 60,  # the others wait for the first process, which may still upload files
         )
     except Exception as error:  # JAX asks servers, and those packages' errors have no common base
         raise InputError(
@@ -92,21 +86,16 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
         _end(error)
 
 
-def _whole_number(variable: str) -> int | None:
-    """The value of an environment variable; None if it is unset or empty."""
-    text = os.environ.get(variable)
-    return int(text) if text else None
-
-
 def may_have_others() -> bool:
     """Whether a launcher's variables or the kind of host suggest that this process is one of several."""
     if os.environ.get("JAX_NUM_PROCESSES") == "1":
         return False
     if os.environ.get("JAX_COORDINATOR_ADDRESS") or "JOB_COMPLETION_INDEX" in os.environ:
         return True
-    if any(os.environ.get(name, "1") not in ("", "1") for name in LAUNCHERS):
+    if any(os.environ.get(name, "1") not in ("", "1") for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")):
         return True
-    return os.environ.get("JAX_PLATFORMS", "").lower() != "cpu" and any(map(os.path.exists, TPU_DEVICES))
+    has_tpus = os.path.exists("/dev/accel0") or os.path.exists("/dev/vfio/0")
+    return has_tpus and os.environ.get("JAX_PLATFORMS", "").lower() != "cpu"
 
 
 def _end(error: BaseException) -> NoReturn:
@@ -124,7 +113,7 @@ def _end(error: BaseException) -> NoReturn:
         sys.stdout.flush()
     os.write(2, f"\n{text.rstrip()}\n".encode())
     if is_first():
-        time.sleep(LAST_SECONDS)
+        time.sleep(3.0)  # when this process ends, the others end, and they must print their errors first
     os._exit(status)
 
 
@@ -231,10 +220,9 @@ def over_processes(embed: RoleEmbed | Scorer) -> Any:
         return PairScorer(score, cast(Any, embed))
 
     def embed_slices(sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]:
-        def compute(rows: slice) -> Float[np.ndarray, "n e"]:
-            return embed(sentences[rows], role=role if isinstance(role, str) else role[rows])
-
-        return _in_slices(len(sentences), compute)
+        return _in_slices(
+            len(sentences), lambda rows: embed(sentences[rows], role=role if isinstance(role, str) else role[rows])
+        )
 
     return embed_slices
 

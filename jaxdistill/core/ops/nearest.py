@@ -53,21 +53,14 @@ def nearest(
     return scores, rows
 
 
-def nearest_others(
-    queries: Float[np.ndarray, "q e"], rows: Float[np.ndarray, "n e"], *, count: int
-) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
-    """Like `nearest`, for queries that are the first rows: leaves out each query's own row."""
-    blocks = (rows[at : at + BLOCK_ROWS] for at in range(0, len(rows), BLOCK_ROWS))
-    cosines, nearest_rows = nearest(queries, blocks, count=count + 1)
-    # The stable sort moves the query's own row to the end, and the last column is dropped. If the own row is not among
-    # the best, because equal rows precede it, the worst row is dropped.
-    order = np.argsort(nearest_rows == np.arange(len(queries))[:, None], axis=1, kind="stable")[:, :-1]
-    return np.take_along_axis(cosines, order, axis=1), np.take_along_axis(nearest_rows, order, axis=1)
-
-
-def overlap(first: Integer[np.ndarray, "q best"], second: Integer[np.ndarray, "q best"]) -> float:
-    """Share of the rows found for each query in `first` that are also in `second`, in [0, 1]; the mean over queries."""
-    return float((first[:, :, None] == second[:, None, :]).any(axis=2).mean())
+def nearest_others(vectors: Float[np.ndarray, "n e"], *, count: int) -> Integer[np.ndarray, "n best"]:
+    """Indices of the `count` rows with the largest cosine similarity to each row, without itself, best first."""
+    blocks = (vectors[at : at + BLOCK_ROWS] for at in range(0, len(vectors), BLOCK_ROWS))
+    _, rows = nearest(vectors, blocks, count=count + 1)
+    # The stable sort moves a row itself to the end, and the last column is dropped. If it is not among the best, because equal rows
+    # precede it, the worst row is dropped.
+    order = np.argsort(rows == np.arange(len(vectors))[:, None], axis=1, kind="stable")[:, :-1]
+    return np.take_along_axis(rows, order, axis=1)
 
 
 def scores_of_pairs(
