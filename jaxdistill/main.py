@@ -8,27 +8,30 @@ lists its options. A config with stages has --config.stage2.SECTION.OPTION=VALUE
 and --config.seed for values that all stages share.
 """
 
+import inspect
 import os
 import pathlib
 import re
 import shlex
+import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from absl import flags
+from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict, config_flags
 
 from jaxdistill.config import (
     check_option,
     closest_option,
-    configs_help,
+    config_module,
     default_workdir,
     in_every_stage,
     load_config,
-    one_config_help,
     option_names,
     parse_stages,
     set_options,
+    shipped_configs,
 )
 from jaxdistill.config.options import Config
 from jaxdistill.core import InputError
@@ -55,9 +58,7 @@ class Flags(NamedTuple):
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.main`."""
     if not arguments or {"--help", "-h", "--helpfull"} & {*arguments}:
-        spec, _ = _split(arguments)
-        _, _, options = _define_flags(ConfigDict(), []).get_help(include_special_flags=False).partition(":\n")
-        print(one_config_help(spec) if spec else f"{__doc__}\n{options}\n\n{configs_help()}")
+        print_help(_split(arguments)[0])
         return
     args = parse_flags(arguments)
     log_to_stdout()
@@ -74,6 +75,25 @@ def main(arguments: Sequence[str]) -> None:
     else:
         print(f"workdir: {args.workdir}", flush=True)
         run_stages(args.stages, args.workdir, dry_run=args.dry_run, command=args.command)
+
+
+def print_help(spec: str) -> None:
+    """Help for a config: what it is, the arguments of its presets, and the preset's kinds and options; without one, for the program."""
+    if spec:
+        module = config_module(spec.partition(":")[0])
+        print(f"{inspect.cleandoc(module.__doc__ or '')}\n")
+        for preset, allowed in getattr(module, "ARGUMENTS", {}).items():
+            print(f"{preset}:ARGUMENT  {', '.join(allowed)}")
+        print("\nOptions, described in jaxdistill/config/options.py, data/options.py and the files of the kinds:")
+        for name, value in flatten_dict(load_config(spec).to_dict(), sep=".").items():
+            print(f"  {'' if name.endswith('.kind') else '--config.'}{name}={value}")  # a kind is chosen by the preset
+        return
+    _, _, options = _define_flags(ConfigDict(), []).get_help(include_special_flags=False).partition(":\n")
+    print(f"{__doc__}\n{options}\n\nConfigs and their presets:")
+    for path in shipped_configs():
+        module = config_module(str(path))
+        print(f"\n  configs/{path.name}: {(inspect.getdoc(module) or '').splitlines()[0]}")
+        print(textwrap.fill(", ".join(module.PRESETS), 90, initial_indent=" " * 6, subsequent_indent=" " * 6))
 
 
 def parse_flags(arguments: Sequence[str]) -> Flags:

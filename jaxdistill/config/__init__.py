@@ -7,7 +7,6 @@ import inspect
 import json
 import pathlib
 import re
-import textwrap
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -74,29 +73,6 @@ def default_workdir(spec: str) -> str:
         arguments = inspect.signature(config_module(name).get_config).parameters
         preset = str(arguments["preset"].default) if "preset" in arguments else ""
     return f"runs/{re.sub(r'[^-+.A-Za-z0-9_]', '-', f'{pathlib.Path(name).stem}-{preset}'.rstrip('-'))}"
-
-
-def one_config_help(spec: str) -> str:
-    """Help for a config: its description, the arguments of its presets, and the chosen preset's kinds and options."""
-    module = config_module(spec.partition(":")[0])
-    lines = [inspect.cleandoc(module.__doc__ or ""), ""]
-    for preset, allowed in getattr(module, "ARGUMENTS", {}).items():
-        lines.append(f"{preset}:ARGUMENT  {', '.join(allowed)}")
-    lines += ["", "Options, described in jaxdistill/config/options.py, data/options.py and the files of the kinds:"]
-    for name, value in flatten_dict(load_config(spec).to_dict(), sep=".").items():
-        flag = "" if name.endswith(".kind") else "--config."  # a kind is chosen by the preset
-        lines.append(f"  {flag}{name}={value}")
-    return "\n".join(lines)
-
-
-def configs_help() -> str:
-    """The shipped configs and their presets."""
-    lines = ["Configs and their presets:"]
-    for path in shipped_configs():
-        module = plugins.load_module(str(path))
-        lines.append(f"\n  configs/{path.name}: {(inspect.getdoc(module) or '').splitlines()[0]}")
-        lines += textwrap.wrap(", ".join(module.PRESETS), 90, initial_indent=" " * 6, subsequent_indent=" " * 6)
-    return "\n".join(lines)
 
 
 def defaults(*, objective: str, student: str = "cut", teacher: str = "live") -> ConfigDict:

@@ -206,33 +206,21 @@ class Bar(tqdm):
 
     monitor_interval = 0
 
-
-def progress_bar(total: int | None, unit: str, *, shown: bool | str) -> Bar:
-    """A bar that counts `unit`s up to `total`, if it is known; nothing appears if `shown` is false.
-
-    `shown` may be a title: a bar with a title appears only if the work takes a while, and disappears at the end.
-    """
-    seconds = seconds_between()
-    titled = {"desc": shown, "leave": False, "delay": seconds} if isinstance(shown, str) else {}
-    return Bar(
-        total=total, unit=f" {unit}", disable=not shown, dynamic_ncols=True, mininterval=seconds, miniters=1, **titled
-    )
+    def __init__(self, **options: Any):
+        super().__init__(mininterval=0.5 if sys.stderr.isatty() else 30.0, miniters=1, dynamic_ncols=True, **options)
 
 
 @contextlib.contextmanager
 def counted(total: int, unit: str, *, shown: bool | str | Advance) -> Iterator[Advance]:
-    """Yields a function to call with the number of units just finished: `shown` itself if it is a function, otherwise a
-    bar's update."""
+    """Yields a function to call with the number of `unit`s just finished: `shown` itself if it is a function, otherwise the update
+    of a bar, which does not appear if `shown` is false. A bar with a title, `shown`, appears only if the work takes a while, and
+    disappears at the end."""
     if callable(shown):
         yield shown
     else:
-        with progress_bar(total, unit, shown=shown) as bar:
+        titled = {"desc": shown, "leave": False, "delay": 0.5} if isinstance(shown, str) else {}
+        with Bar(total=total, unit=f" {unit}", disable=not shown, **titled) as bar:
             yield bar.update
-
-
-def seconds_between() -> float:
-    """Least time between two updates of a bar, in seconds."""
-    return 0.5 if sys.stderr.isatty() else 30.0
 
 
 def duration(seconds: float) -> str:

@@ -32,7 +32,7 @@ from tokenizers import Tokenizer
 from jaxdistill.core import MASK_TOKENS, InputError, errors_of, unknown_id
 from jaxdistill.core.files import file_names, foreign_errors, write_atomic, writing
 from jaxdistill.core.paths import other_cache
-from jaxdistill.core.runtime import progress_bar
+from jaxdistill.core.runtime import counted
 from jaxdistill.data.chunks import Chunking, bare, tokens_around
 from jaxdistill.data.text import (
     TEXT,
@@ -366,15 +366,15 @@ class _Builder(NamedTuple):
         # Twice, one table at a time: an open table keeps its file open, and a text may have thousands.
         portion_rows = [sum(len(table.dataset) for table in tables_of(portion)) for portion in self.portions]
         first_row = 0  # of the table, among all input rows
-        with progress_bar(sum(portion_rows), "rows", shown=shown) as bar:
-            bar.update(draft.input_rows)
+        with counted(sum(portion_rows), "rows", shown=shown) as advance:
+            advance(draft.input_rows)
             for portion in self.portions:
                 for table in tables_of(portion):
                     missing = range(max(draft.input_rows - first_row, 0), len(table.dataset))
                     for batch in table.dataset.select(missing).with_format("arrow").iter(BATCH_ROWS):
                         cells = table.cells(cast(Any, batch))
                         draft.append(self._arrays(cells, portion.roles, draft.input_rows), len(batch))
-                        bar.update(len(batch))
+                        advance(len(batch))
                     first_row += len(table.dataset)
         return portion_rows
 

@@ -188,7 +188,7 @@ def configured(
     for section, value in objects.items():
         if isinstance(value, type) or not KINDS[section].is_kind(value):
             raise InputError(
-                f"{section}={value!r:.60} is no {section} with its options; give one such as {KINDS[section].example}."
+                f"{section}={value!r:.60} is no {section} with its options; give one of jaxdistill.{section}s."
             )
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         first[section] = ConfigDict({**fields, "kind": KINDS[section].name_of(value)})

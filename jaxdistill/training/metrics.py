@@ -21,7 +21,7 @@ from jaxdistill.core import Array, Diverged
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.mesh import peak_flops_per_s
 from jaxdistill.core.files import write_atomic
-from jaxdistill.core.runtime import Bar, duration, last_line, seconds_between
+from jaxdistill.core.runtime import Bar, duration, last_line
 from jaxdistill.training.workdir.folder import LOG, METRICS
 
 if TYPE_CHECKING:
@@ -169,8 +169,6 @@ class Metrics:
                 initial=start,
                 total=self.steps,
                 disable=not progress,
-                dynamic_ncols=True,
-                mininterval=seconds_between(),
                 bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}{postfix}]",
             )
         )
