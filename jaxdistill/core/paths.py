@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from jaxdistill.core import InputError
@@ -85,10 +84,3 @@ def public_name(spec: str) -> str:
         return spec
     parts = Path(path).parts
     return kind + "/".join(parts[-2:] if parts[-1] == "export" else parts[-1:])
-
-
-def without_folders(text: str, specs: Sequence[str]) -> str:
-    """Replaces each of the specs in `text` by its public name, which leaves out the folders of local paths."""
-    for spec in sorted(filter(None, specs), key=len, reverse=True):  # longest first: a spec may be part of another
-        text = text.replace(spec, public_name(spec))
-    return text

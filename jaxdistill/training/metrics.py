@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 
 from jaxdistill.core import Array, Diverged
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.cluster.mesh import peak_flops_per_s
+from jaxdistill.core.cluster.mesh import PEAK_FLOPS_PER_S
 from jaxdistill.core.files import write_atomic
 from jaxdistill.core.runtime import Bar, duration, last_line
 from jaxdistill.training.workdir.folder import LOG, METRICS
@@ -110,8 +110,9 @@ class Goodput:
         scalars = {f"seconds/{name}": value for name, value in seconds.items()}
         scalars["goodput"] = self.total["steps"] / max(sum(self.total.values()), 1e-9)
         scalars["tflops_per_s"] = device_flops_per_s / 1e12
-        if peak := peak_flops_per_s(jax.devices()[0].device_kind):
-            scalars["utilisation"] = device_flops_per_s / peak
+        for words, peak in PEAK_FLOPS_PER_S.items():
+            if words in jax.devices()[0].device_kind:
+                scalars.setdefault("utilisation", device_flops_per_s / peak)
         return scalars
 
 

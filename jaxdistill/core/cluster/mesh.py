@@ -39,11 +39,6 @@ QUEUE_RULE = (r"objective/.*\bring$", ("", BATCH_AXES, ""))
 """Splits each batch of a queue over the devices, so that each device writes its part of a new batch locally."""
 
 
-def peak_flops_per_s(device_kind: str) -> float | None:
-    """Peak rate of a device's bfloat16 products; None if unknown, as for CPUs."""
-    return next((peak for words, peak in PEAK_FLOPS_PER_S.items() if words in device_kind), None)
-
-
 def on_host(array: Array) -> np.ndarray:
     """Fetches a whole array to this host. If it is split over hosts, all processes must call this together."""
     if isinstance(array, np.ndarray) or array.is_fully_addressable or array.is_fully_replicated:

@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import InputError, PairScorer, RoleEmbed, Scorer, error_line
+from jaxdistill.core import InputError, PairScorer, RoleEmbed, Scorer, error_line, first_few
 from jaxdistill.core.files import writing
 from jaxdistill.core.runtime import last_line
 
@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 HEARTBEAT_SECONDS = 15
 """Silence after which JAX counts a process as dead and ends the others."""
 VERDICT_SECONDS = HEARTBEAT_SECONDS + 5.0
-"""Time within which JAX ends this process if its error was caused by another process's death."""
+"""Time within which JAX ends this process, with a status that makes launchers restart it, if another one's death caused its error."""
 FAILED = 1
 """Exit status after an error other than `InputError`."""
 
@@ -45,9 +45,8 @@ class SharedError(InputError):
 def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
     """Joins the processes of the run, if there are several; enter it before using JAX's devices.
 
-    `facts` returns what must be the same in all processes, and is not called if there is only one, or if JAX's distributed service
-    already runs. Raises `InputError` if JAX does not find the others, or, in every process, if the facts differ. If a process never
-    joins, JAX aborts.
+    `facts` returns what must be the same in all processes. Raises `InputError` if JAX does not find the others, or, in every process,
+    if the facts differ. If a process never joins, JAX aborts.
     """
     if jax.distributed.is_initialized() or not may_have_others():
         yield
@@ -83,7 +82,18 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
             all_facts |= facts()
         yield
     except BaseException as error:
-        _end(error)
+        # Says why this process ends, and exits at once: a normal exit would wait for the others, which JAX then ends.
+        expected = last_line(error)
+        text, status = expected or ("".join(traceback.format_exception(error)), FAILED)
+        if not expected:  # the error may come from a collective that failed because another process has died
+            os.write(2, b"\nan error; JAX says soon if another process has died\n")
+            time.sleep(VERDICT_SECONDS)
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+        os.write(2, f"\n{text.rstrip()}\n".encode())
+        if is_first():
+            time.sleep(3.0)  # when this process ends, the others end, and they must print their errors first
+        os._exit(status)
 
 
 def may_have_others() -> bool:
@@ -98,39 +108,18 @@ def may_have_others() -> bool:
     return has_tpus and os.environ.get("JAX_PLATFORMS", "").lower() != "cpu"
 
 
-def _end(error: BaseException) -> NoReturn:
-    """Prints why this process ends, and exits at once: a normal exit would wait for the others, which JAX then ends.
-
-    An unexpected error may come from a collective that failed because another process has died. JAX soon ends this process for
-    that reason, with a status that makes launchers restart it, so such an error first leaves JAX time to do so.
-    """
-    expected = last_line(error)
-    text, status = expected or ("".join(traceback.format_exception(error)), FAILED)
-    if not expected:
-        os.write(2, b"\nan error; JAX says soon if another process has died\n")
-        time.sleep(VERDICT_SECONDS)
-    with contextlib.suppress(Exception):
-        sys.stdout.flush()
-    os.write(2, f"\n{text.rstrip()}\n".encode())
-    if is_first():
-        time.sleep(3.0)  # when this process ends, the others end, and they must print their errors first
-    os._exit(status)
-
-
 @contextlib.contextmanager
 def agreed() -> Iterator[dict[str, Any]]:
-    """Yields a dict to fill with facts (JSON values), which all processes compare as the block ends.
-
-    If any fact differs, all raise the same `InputError`, which names the differences.
-    """
+    """Yields a dict to fill with facts (JSON values), which all processes compare as the block ends: if any differs, all raise the
+    same `InputError`, which names the differences."""
     facts: dict[str, Any] = {}
     yield facts
     first, *others = gathered(facts)
     for number, other in enumerate(others, start=1):
         keys = [key for key in {**first, **other} if first.get(key) != other.get(key)]
         if keys:
-            shown = "; ".join(
-                f"{key} is {first.get(key)!r} in the first, {other.get(key)!r} in the other" for key in keys
+            shown = first_few(
+                [f"{key} is {first.get(key)!r} in the first, {other.get(key)!r} in the other" for key in keys]
             )
             raise InputError(
                 f"process 0 and process {number} do not run the same training ({shown}); start all with the same "

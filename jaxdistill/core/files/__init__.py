@@ -72,11 +72,6 @@ def inside(root: Path, path: Path) -> Path:
     return path
 
 
-def is_unfinished(path: Path) -> bool:
-    """Whether a file or folder, by its name, is being written or was left unfinished by a killed program."""
-    return path.name.startswith(".") and path.name.endswith(UNFINISHED_SUFFIX)
-
-
 @contextlib.contextmanager
 def drafted(path: Path) -> Iterator[Path]:
     """Yields a hidden path beside `path`, for a new file or folder, which then replaces `path`; an error changes nothing."""

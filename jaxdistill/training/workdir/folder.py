@@ -33,7 +33,6 @@ from jaxdistill.core.files import (
     UNFINISHED_SUFFIX,
     changed_files,
     is_remote,
-    is_unfinished,
     local,
     read_json,
     write_atomic,
@@ -116,7 +115,7 @@ def claim_workdir(workdir: Path, config: Config, *, write: bool) -> Config | Non
     before = read_config(workdir)
     if before is not None:
         refuse_other_training(flat(before), flat(config), workdir=str(workdir))
-    elif workdir.exists() and any(path.name != LOCK and not is_unfinished(path) for path in workdir.iterdir()):
+    elif workdir.exists() and any(path.name != LOCK and path.suffix != UNFINISHED_SUFFIX for path in workdir.iterdir()):
         raise InputError(f"{workdir} is not empty and not a workdir of this program; use another --workdir.")
     if write:
         workdir.mkdir(parents=True, exist_ok=True)
