@@ -15,9 +15,8 @@ from typing import Annotated, Any, Literal, cast
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict, FieldReference
 
-from jaxdistill.config.options import EXTENSIONS, PLAIN, SECTIONS, Config, Sharding, ShardingRules, ShardingWord
-from jaxdistill.core import InputError, Positive, Range, did_you_mean, errors_of, first_few, plugins
-from jaxdistill.core.files import foreign_errors
+from jaxdistill.config.options import PLAIN, SECTIONS, Config, Sharding, ShardingRules, ShardingWord
+from jaxdistill.core import InputError, Positive, Range, did_you_mean, errors_of, plugins
 from jaxdistill.core.paths import configs_folder
 from jaxdistill.core.plugins import KINDS
 from jaxdistill.data.options import Columns
@@ -31,16 +30,14 @@ SHARED = {
 
 
 def load_config(spec: str) -> ConfigDict:
-    """The config that `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` names; any error of the file becomes an `InputError`."""
+    """The config that `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` names."""
     name, _, preset = spec.partition(":")
-    with foreign_errors(f"config file {name} cannot be read"):
-        get_config = config_module(name).get_config
-        return get_config(preset) if preset else get_config()
+    get_config = config_module(name).get_config
+    return get_config(preset) if preset else get_config()
 
 
 def load_study(name: str) -> tuple[str, Any]:
-    """CONFIG and GRID of a study (see `sweep`): a file, or the name of a shipped one. Without a name, no config, and a grid of
-    one point that changes no option."""
+    """CONFIG and GRID of a study (see `sweep`), a file or a shipped one; without a name, a grid of one point that changes no option."""
     if not name:
         return "", [{}]
     module = config_module(name, "studies")
@@ -76,10 +73,9 @@ def default_workdir(spec: str) -> str:
 
 
 def defaults(*, objective: str, student: str = "cut", teacher: str = "live") -> ConfigDict:
-    """Every option of a training with its default, for a config file to change.
+    """Every option of a training with its default, for a config file to change; those of student, teacher and objective by their kinds.
 
-    The sections `objective`, `student` and `teacher` have the options of the given kind. The objective `embedding+gram` makes two
-    objectives, in the section `objectives`.
+    The objective `embedding+gram` makes two objectives, in the section `objectives`.
     """
     kinds = {name: KINDS[name].default_options(kind) for name, kind in (("student", student), ("teacher", teacher))}
     config = ConfigDict({name: dataclasses.asdict(options()) for name, options in PLAIN.items()} | kinds)
@@ -88,10 +84,9 @@ def defaults(*, objective: str, student: str = "cut", teacher: str = "live") -> 
 
 
 def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> None:
-    """Changes the kind of the student, the teacher or the objective; `A+B` makes the objective a sum, in `config.objectives`.
+    """Changes the kind of the student, the teacher or the objective; `A+B` makes the objective a sum, which ignores `options`.
 
-    A student or teacher keeps the values of options that both kinds have; its other options get defaults. `options` are
-    set last; a sum ignores them.
+    A student or teacher keeps the values of options that both kinds have; other options get defaults. `options` are set last.
     """
     if section == "objective" and "+" in kind:
         kinds = kind.split("+")
@@ -112,10 +107,10 @@ def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> Non
 
 
 def chain(stages: Sequence[Any]) -> ConfigDict:
-    """A training of several stages, `stage1` and so on, each of which passes its student on to the next.
+    """A training of several stages, configs of `defaults`, each of which passes its student on to the next.
 
-    If all stages have the same value for an option of `SHARED`, the chain has one too, such as `seed`, which sets it in
-    every stage where it is not set separately. Stages are configs that `defaults` has made.
+    If all have the same value for an option of `SHARED`, the chain has one too, such as `seed`, which sets it in every stage where it
+    is not set separately.
     """
     config = ConfigDict({f"stage{number}": stage for number, stage in enumerate(stages, start=1)})
     for name, option in SHARED.items():
@@ -150,10 +145,7 @@ def set_options(config: ConfigDict, options: Mapping[str, Any]) -> None:
 
 
 def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
-    """Raises `InputError` if `name` is not among a config's option `names`, or is a section's `kind`.
-
-    `flag` precedes names in errors, such as `--config.` on the command line.
-    """
+    """Raises `InputError` if `name` is not among a config's option `names`, or is a `kind`. `flag` precedes names in errors."""
     section, option = ["", *name.split(".")][-2:]
     if name in names and option != "kind":
         return
@@ -198,10 +190,7 @@ def of_stage(number: int, stages: Sequence[Any]) -> contextlib.AbstractContextMa
 
 
 def parse_config(config: ConfigDict | Mapping[str, Any]) -> Config:
-    """Reads a nested mapping, with defaults for missing options; raises `InputError` for unknown options and wrong values.
-
-    `run.minutes` overrides `run.steps`, which most presets set and which becomes -1.
-    """
+    """Reads a nested mapping, with defaults for missing options; raises `InputError` for unknown options and wrong values."""
     config = config.to_dict() if isinstance(config, ConfigDict) else config
     _refuse_unknown(config, (*SECTIONS, "objectives"), prefix="")
     if "objective" in config and "objectives" in config:
@@ -217,10 +206,9 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> Config:
             weight = typed(options.pop("weight"), Positive, f"objectives.{name}.weight")
             terms.append(Term(_options("objective", options, prefix=f"objectives.{name}"), weight, name))
         read["objective"] = Weighted(terms=tuple(terms))
-    parsed = Config(**read)
-    if parsed.run.minutes:
-        return dataclasses.replace(parsed, run=dataclasses.replace(parsed.run, steps=-1))
-    return parsed
+    if read["run"].minutes:  # overrides `steps`, which most presets set
+        read["run"] = dataclasses.replace(read["run"], steps=-1)
+    return Config(**read)
 
 
 def _options(section: str, options: Mapping[str, Any], *, prefix: str) -> Any:
@@ -263,21 +251,8 @@ def flat(*stages: Config) -> dict[str, Any]:
     return flatten_dict(numbered if len(stages) > 1 else numbered["stage1"], sep=".")
 
 
-def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, workdir: str) -> None:
-    """Raises `InputError`, with the differences, if an option outside `EXTENSIONS` differs from the workdir's."""
-    changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key) and key not in EXTENSIONS]
-    if changed:
-        shown = first_few([f"{key}: {before.get(key)!r} there, {now.get(key)!r} now" for key in changed])
-        raise InputError(
-            f"{workdir} was made with another config ({shown}). Use the same options or another --workdir."
-        )
-
-
 def typed(value: Any, kind: Any, name: str) -> Any:
-    """Converts the value of the option `name` to the type `kind` of its field.
-
-    Raises `InputError` for another type, a wrong number of parts, or a value out of range.
-    """
+    """Converts the value of the option `name` to the type `kind` of its field; raises `InputError` for another or out of range."""
     if kind in (Columns, Sharding) and isinstance(value, tuple) and len(value) == 1 and isinstance(value[0], str):
         value = value[0]  # `config_flags` makes a tuple of a word
     if kind == Columns and isinstance(value, str):

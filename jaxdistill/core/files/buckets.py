@@ -16,10 +16,7 @@ from jaxdistill.core import InputError, TemporaryError, error_line
 from jaxdistill.core.files import make_folder_atomic
 from jaxdistill.core.paths import cache_folder
 
-SIGN_IN = {
-    "s3": "`aws configure` or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "gs": "`gcloud auth application-default login`",
-}
+SIGN_IN = {"s3": "`aws configure` or AWS_ACCESS_KEY_ID", "gs": "`gcloud auth application-default login`"}
 """Maps schemes of addresses to how to sign in."""
 
 log = logging.getLogger(__name__)

@@ -22,22 +22,17 @@ BLOCK_PAIRS = 8192
 def nearest(
     queries: Float[np.ndarray, "q e"], blocks: Iterable[Float[np.ndarray, "_ _"]], *, count: int, dot: bool = False
 ) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
-    """The `count` rows with the largest cosine similarity to each query, best first.
+    """The `count` rows with the largest cosine similarity, or dot product, to each query: similarities and indices, best first.
+
+    Vectors have any length; a zero vector has cosine 0 to all. Ties are ordered by index. There are fewer if there are fewer rows.
 
     Args:
-      queries: vectors of any length; a zero vector has cosine 0 to all rows.
       blocks: consecutive rows, read once; one block and its similarities are in memory at a time.
-      count: rows per query; fewer are returned if there are fewer.
-      dot: compare by dot product instead.
-
-    Returns:
-      Cosines in [-1, 1] or dot products, and indices of rows; ties are ordered by index.
     """
     scores = np.zeros((len(queries), 0), np.float32)
     rows = np.zeros((len(queries), 0), np.int64)
-    chunks = [
-        np.asarray(queries[start : start + QUERY_ROWS], np.float32) for start in range(0, len(queries), QUERY_ROWS)
-    ]
+    queries = np.asarray(queries, np.float32)
+    chunks = [queries[start : start + QUERY_ROWS] for start in range(0, len(queries), QUERY_ROWS)]
     first_row = 0
     for block in blocks:
         block = np.asarray(block, np.float32)

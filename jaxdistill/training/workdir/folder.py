@@ -24,9 +24,9 @@ from etils import epath
 from filelock import FileLock, Timeout
 from fsspec.config import conf
 
-from jaxdistill.config import flat, nested, parse_config, refuse_other_training
-from jaxdistill.config.options import Config
-from jaxdistill.core import InputError, InUseError, errors_of
+from jaxdistill.config import flat, nested, parse_config
+from jaxdistill.config.options import EXTENSIONS, Config
+from jaxdistill.core import InputError, InUseError, errors_of, first_few
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import (
     MARK,
@@ -114,7 +114,13 @@ def claim_workdir(workdir: Path, config: Config, *, write: bool) -> Config | Non
         )
     before = read_config(workdir)
     if before is not None:
-        refuse_other_training(flat(before), flat(config), workdir=str(workdir))
+        then, now = flat(before), flat(config)
+        changed = [key for key in sorted({*then, *now}) if then.get(key) != now.get(key) and key not in EXTENSIONS]
+        if changed:
+            shown = first_few([f"{key}: {then.get(key)!r} there, {now.get(key)!r} now" for key in changed])
+            raise InputError(
+                f"{workdir} was made with another config ({shown}). Use the same options or another --workdir."
+            )
     elif workdir.exists() and any(path.name != LOCK and path.suffix != UNFINISHED_SUFFIX for path in workdir.iterdir()):
         raise InputError(f"{workdir} is not empty and not a workdir of this program; use another --workdir.")
     if write:
