@@ -48,11 +48,7 @@ def parse(
 
     Returns the function's arguments, and unparsed the flags that begin with `others`; raises `InputError` for other unknown flags.
     """
-
-    @functools.wraps(function)  # tyro reads the signature and the docstring
-    def as_dict(**values: Any) -> dict[str, Any]:
-        return values
-
+    as_dict = functools.wraps(function)(lambda **values: values)  # tyro reads the signature and the docstring
     module = sys.modules[function.__module__]
     parsed, unknown = tyro.cli(
         functools.partial(as_dict, **defaults),
@@ -134,7 +130,7 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None =
         runtime.keep_compiled()
         runtime.keep_freed()
         if "--version" in arguments:
-            print(runtime.version_text())
+            runtime.print_versions()
         else:
             main(arguments)
         sys.stdout.flush()

@@ -53,9 +53,8 @@ def load_module(spec: str) -> ModuleType:
     """Loads a module by its dotted name, or a file by its path; loads a file again only after it has changed."""
     path = Path(os.path.expanduser(spec))
     with foreign_errors(f"{spec} cannot be imported"):
-        if (
-            path.suffix == ".py"
-        ):  # NOTE: Python's own import may run the bytecode of an earlier version of the same size and second
+        if path.suffix == ".py":
+            # NOTE: Python's own import may run the bytecode of an earlier version of the same size and second.
             source = path.read_bytes()
             name = f"{PREFIX}{hashlib.sha256(f'{path.resolve()} '.encode() + source).hexdigest()[:12]}"
             module = sys.modules.get(name)

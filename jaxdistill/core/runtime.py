@@ -164,14 +164,14 @@ def versions(*others: str) -> dict[str, str]:
     return installed
 
 
-def version_text() -> str:
+def print_versions() -> None:
     """The output of `--version`: versions of packages and of the devices' drivers, and the devices, or why JAX finds none."""
-    try:
-        devices = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
-    except (RuntimeError, AssertionError) as error:
-        devices = f"none ({error_line(error)})"
     installed = versions("jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
-    return f"{', '.join(f'{name} {version}' for name, version in installed.items())}\ndevices: {devices}"
+    print(", ".join(f"{name} {version}" for name, version in installed.items()))
+    try:
+        print(f"devices: {jax.device_count()} x {jax.devices()[0].device_kind}")
+    except (RuntimeError, AssertionError) as error:
+        print(f"devices: none ({error_line(error)})")
 
 
 @functools.cache

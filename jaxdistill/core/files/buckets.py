@@ -45,11 +45,8 @@ def store_errors(address: str) -> Iterator[None]:
             raise  # not the store's: a fault of the local disk
         line = re.sub(r"[?][^ ]*", "", f"{type(error).__name__}: {error_line(error):.200}")  # signatures are in queries
         is_refused = isinstance(error, ImportError | FileNotFoundError | PermissionError) or number == errno.EINVAL
-        if (
-            is_refused
-            or str(getattr(error, "code", "")) in ("401", "403", "404")
-            or re.search("Credentials|Forbidden", line)
-        ):
+        is_refused = is_refused or str(getattr(error, "code", "")) in ("401", "403", "404")
+        if is_refused or re.search("Credentials|Forbidden", line):
             sign_in = SIGN_IN[address.partition(":")[0]]
             raise InputError(f"{address} is not accessible ({line}); check it, or sign in with {sign_in}.") from error
         raise TemporaryError(f"{address} cannot be reached ({line}); give the same command again.") from error

@@ -84,5 +84,4 @@ def _nearest_in(
 ) -> tuple[Float[Array, "q best"], Integer[Array, "q best"]]:
     if not dot:
         queries, block = unit(queries), unit(block)
-    best, indices = jax.lax.top_k(products(queries, block), count)
-    return best, indices
+    return jax.lax.top_k(products(queries, block), count)
