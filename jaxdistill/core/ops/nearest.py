@@ -84,4 +84,5 @@ def _nearest_in(
 ) -> tuple[Float[Array, "q best"], Integer[Array, "q best"]]:
     if not dot:
         queries, block = unit(queries), unit(block)
-    return jax.lax.top_k(products(queries, block), count)
+    best, indices = jax.lax.top_k(products(queries, block), count)
+    return best, indices
