@@ -14,7 +14,7 @@ PROGRAMS = {
     "encode": "writes the vectors of a text to a file",
     "mine": "finds hard negatives of queries",
 }
-"""Maps programs to what they do. `train` is `jaxdistill.main`; every other program is the module of its name."""
+"""What they do. `train` is `jaxdistill.main`; every other program is the module of its name."""
 
 
 def main() -> None:
@@ -30,8 +30,9 @@ def _main(arguments: Sequence[str]) -> None:
     elif name in PROGRAMS:
         importlib.import_module(f"jaxdistill.{'main' if name == 'train' else name}").main(rest)
     else:
-        close = did_you_mean(name, [*PROGRAMS])
-        raise InputError(f"program {name!r} is unknown.{close} There are {', '.join(PROGRAMS)}.")
+        raise InputError(
+            f"program {name!r} is unknown.{did_you_mean(name, [*PROGRAMS])} There are {', '.join(PROGRAMS)}."
+        )
 
 
 if __name__ == "__main__":

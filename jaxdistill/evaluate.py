@@ -205,7 +205,7 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Model], out: str) -> E
         for line in plan.absent:
             _print_error(f"skipped: {line}")
         scored_files = {path.resolve() for _, test_set in plan.sets for path in test_set.paths}
-        if both := scored_files & {*map(Path.resolve, local_files(inputs["whiten"]))}:
+        if both := scored_files & {path.resolve() for spec in inputs["whiten"] for path in source_files(spec)}:
             raise InputError(f"whiten={min(both)} is a test set of this evaluation; fit on another text.")
         digests = {test_set.name: test_set.digest() for _, test_set in plan.sets}
         facts |= digests | {"absent": plan.absent}

@@ -8,35 +8,27 @@ lists its options. A config with stages has --config.stage2.SECTION.OPTION=VALUE
 and --config.seed for values that all stages share.
 """
 
+import inspect
 import os
 import pathlib
 import re
 import shlex
+import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from absl import flags
+from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict, config_flags
 
-from jaxdistill.config import (
-    check_option,
-    closest_option,
-    configs_help,
-    default_workdir,
-    in_every_stage,
-    load_config,
-    one_config_help,
-    option_names,
-    parse_stages,
-    set_options,
-)
+from jaxdistill import config as configs
 from jaxdistill.config.options import Config
 from jaxdistill.core import InputError
 from jaxdistill.core.cli import log_to_stdout, run
 
 
 class Flags(NamedTuple):
-    """A parsed command line: the options of each stage, and the flags."""
+    """A parsed command line."""
 
     stages: list[Config]
     workdir: str
@@ -44,22 +36,52 @@ class Flags(NamedTuple):
     compile_for: str
     check: str
     command: str
-    """The command that repeats the run, for its model card."""
+    """Repeats the run, for its model card."""
 
     @property
     def config(self) -> Config:
-        """The options of the first stage."""
         return self.stages[0]
 
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.main`."""
     if not arguments or {"--help", "-h", "--helpfull"} & {*arguments}:
-        spec, _ = _split(arguments)
-        _, _, options = _define_flags(ConfigDict(), []).get_help(include_special_flags=False).partition(":\n")
-        print(one_config_help(spec) if spec else f"{__doc__}\n{options}\n\n{configs_help()}")
+        print_help(_split(arguments)[0])
+        return
+    args = parse_flags(arguments)
+    log_to_stdout()
+    from jaxdistill.training.plan import print_plan
+    from jaxdistill.training.stages import check_launch, run_stages
+
+    if args.check:
+        check_launch(args.stages, args.workdir, args.check)
+        print("checked: the options are valid, and text and models exist; buckets and the hub were left out")
+    elif args.compile_for:
+        if len(args.stages) > 1:
+            print(f"stage 1 of {len(args.stages)}")
+        print_plan(args.config, pathlib.Path(args.workdir), args.compile_for)
     else:
-        train(parse_flags(arguments))
+        print(f"workdir: {args.workdir}", flush=True)
+        run_stages(args.stages, args.workdir, dry_run=args.dry_run, command=args.command)
+
+
+def print_help(spec: str) -> None:
+    """Help for a config: what it is, the arguments of its presets, and the preset's kinds and options; without one, for the program."""
+    if spec:
+        module = configs.config_module(spec.partition(":")[0])
+        print(f"{inspect.cleandoc(module.__doc__ or '')}\n")
+        for preset, allowed in getattr(module, "ARGUMENTS", {}).items():
+            print(f"{preset}:ARGUMENT  {', '.join(allowed)}")
+        print("\nOptions, described in jaxdistill/config/options.py, data/options.py and the files of the kinds:")
+        for name, value in flatten_dict(configs.load_config(spec).to_dict(), sep=".").items():
+            print(f"  {'' if name.endswith('.kind') else '--config.'}{name}={value}")  # a kind is chosen by the preset
+        return
+    _, _, options = _define_flags(ConfigDict(), []).get_help(include_special_flags=False).partition(":\n")
+    print(f"{__doc__}\n{options}\n\nConfigs and their presets:")
+    for path in configs.shipped_configs():
+        module = configs.config_module(str(path))
+        print(f"\n  configs/{path.name}: {(inspect.getdoc(module) or '').splitlines()[0]}")
+        print(textwrap.fill(", ".join(module.PRESETS), 90, initial_indent=" " * 6, subsequent_indent=" " * 6))
 
 
 def parse_flags(arguments: Sequence[str]) -> Flags:
@@ -68,28 +90,28 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
     spec, others = _split(arguments)
     if not spec:
         raise InputError("--config is missing. --help shows the usage.")
-    config = load_config(spec)
-    names = option_names(config)
+    config = configs.load_config(spec)
+    names = configs.option_names(config)
     for argument in others:
         if override := re.match(r"--?(?:no)?config\.([^=]+)", argument):
-            check_option(names, override[1], flag="--config.")  # config_flags shows a traceback for an unknown option
+            configs.check_option(names, override[1], flag="--config.")  # of which config_flags shows a traceback
     argv = ["jaxdistill.main", *others]
     values = _define_flags(config, argv)
     try:
         _, *positional = values(argv)
     except flags.UnrecognizedFlagError as error:
-        close = closest_option(error.flagname, [*values, *(f"config.{name}" for name in names)], flag="--")
+        close = configs.closest_option(error.flagname, [*values, *(f"config.{name}" for name in names)], flag="--")
         raise InputError(f"unknown option --{error.flagname}.{close} --help lists the options.") from None
     except flags.Error as error:
         raise InputError(f"{str(error).removeprefix('flag ').rstrip('.')}.") from None
     if positional:
         raise InputError(f"{positional[0]!r} is not an option; options begin with --. --help lists them.")
     if values.profile:
-        set_options(config, dict.fromkeys(in_every_stage(config, "run.profile"), values.profile))
+        configs.set_options(config, dict.fromkeys(configs.in_every_stage(config, "run.profile"), values.profile))
     shown = [f"--config={spec}", *(flag for flag in others if not re.match("--?workdir=", flag)), "--workdir=DIR"]
     return Flags(
-        stages=parse_stages(config),
-        workdir=os.path.expanduser(values.workdir or default_workdir(spec)),
+        stages=configs.parse_stages(config),
+        workdir=os.path.expanduser(values.workdir or configs.default_workdir(spec)),
         dry_run=values.dry_run,
         compile_for=values.compile_for,
         check=values.check or "",
@@ -98,10 +120,7 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
 
 
 def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """The last value of `--config`, or an empty string without that flag, and all other arguments.
-
-    `--config.X VALUE` and `--workdir VALUE` become one argument with `=`, as the command on a model card needs them.
-    """
+    """The last value of `--config`, or an empty string, and all other arguments, in the form `--config.X=VALUE` for a model card."""
     joined: list[str] = []
     for argument in arguments:
         # A value may be a negative number.
@@ -109,9 +128,9 @@ def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
             joined[-1] += f"={argument}"
         else:
             joined.append(argument)
-    configs = [argument for argument in joined if re.match("--?config=", argument)]
-    spec = configs[-1].partition("=")[2] if configs else ""
-    return spec, [argument for argument in joined if argument not in configs]
+    named = [argument for argument in joined if re.match("--?config=", argument)]
+    spec = named[-1].partition("=")[2] if named else ""
+    return spec, [argument for argument in joined if argument not in named]
 
 
 def _define_flags(config: ConfigDict, argv: Sequence[str]) -> flags.FlagValues:
@@ -130,24 +149,6 @@ def _define_flags(config: ConfigDict, argv: Sequence[str]) -> flags.FlagValues:
     flags.DEFINE_enum("check", None, ["here", "elsewhere"], text, values)
     flags.DEFINE_string("profile", "", "FIRST:LAST: trace these steps into DIR/profile, for xprof", values)
     return values
-
-
-def train(args: Flags) -> None:
-    """Checks, plans or runs the training that a command line describes."""
-    log_to_stdout()
-    from jaxdistill.training.plan import print_plan
-    from jaxdistill.training.stages import check_launch, run_stages
-
-    if args.check:
-        check_launch(args.stages, args.workdir, args.check)
-        print("checked: the options are valid, and text and models exist; buckets and the hub were left out")
-    elif args.compile_for:
-        if len(args.stages) > 1:
-            print(f"stage 1 of {len(args.stages)}")
-        print_plan(args.config, pathlib.Path(args.workdir), args.compile_for)
-    else:
-        print(f"workdir: {args.workdir}", flush=True)
-        run_stages(args.stages, args.workdir, dry_run=args.dry_run, command=args.command)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def test_each_run_of_a_workdir_appends_what_it_says_to_its_log(tmp_path, capsys,
     lines = (tmp_path / "train.log").read_text(encoding="utf-8").splitlines()
     assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", line) for line in lines)
     first = ["$ first", "2 damaged", "step 1", "| a |", "| b |"]
-    assert [line[20:] for line in lines] == [*first, "$ second", "training diverged", "$ third", "interrupted"]
+    assert [line[20:] for line in lines] == [*first, "$ second", "error: training diverged", "$ third", "interrupted"]
     assert capsys.readouterr().out == "step 1\nof no run\n"
 
 

@@ -2,11 +2,11 @@
 
 import contextlib
 import dataclasses
+import difflib
 import inspect
 import json
 import pathlib
 import re
-import textwrap
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,8 @@ from typing import Annotated, Any, Literal, cast
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict, FieldReference
 
-from jaxdistill.config.options import EXTENSIONS, PLAIN, SECTIONS, Config, Sharding, ShardingRules, ShardingWord
-from jaxdistill.core import InputError, Positive, Range, closest, did_you_mean, errors_of, first_few, plugins
-from jaxdistill.core.files import foreign_errors
+from jaxdistill.config.options import PLAIN, SECTIONS, Config, Sharding, ShardingRules, ShardingWord
+from jaxdistill.core import InputError, Positive, Range, did_you_mean, errors_of, plugins
 from jaxdistill.core.paths import configs_folder
 from jaxdistill.core.plugins import KINDS
 from jaxdistill.data.options import Columns
@@ -31,35 +30,32 @@ SHARED = {
 
 
 def load_config(spec: str) -> ConfigDict:
-    """The config that `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` names; any error of the file becomes an `InputError`."""
+    """The config that `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` names."""
     name, _, preset = spec.partition(":")
-    path = find_config(name)
-    with foreign_errors(f"config file {path} cannot be read"):
-        get_config = plugins.load_module(str(path)).get_config
-        return get_config(preset) if preset else get_config()
+    get_config = config_module(name).get_config
+    return get_config(preset) if preset else get_config()
 
 
 def load_study(name: str) -> tuple[str, Any]:
-    """CONFIG and GRID of a study (see `sweep`): a file, or the name of a shipped one. Without a name, no config, and a grid of
-    one point that changes no option."""
+    """CONFIG and GRID of a study (see `sweep`), a file or a shipped one; without a name, a grid of one point that changes no option."""
     if not name:
         return "", [{}]
-    module = plugins.load_module(str(find_config(name, "studies")))
+    module = config_module(name, "studies")
     return getattr(module, "CONFIG", ""), getattr(module, "GRID", None)
 
 
-def find_config(name: str, folder: str = "") -> pathlib.Path:
-    """The user's file of that name, or else the shipped one, in `configs/` or a `folder` inside it."""
+def config_module(name: str, folder: str = "") -> types.ModuleType:
+    """Loads the user's file of that name, or else the shipped one, in `configs/` or a `folder` inside it."""
     path = pathlib.Path(name).expanduser()
-    if path.is_file():
-        return path
     shipped = {file.name: file for file in shipped_configs(folder)}
-    file_name = path.name if path.suffix else f"{path.name}.py"
-    if path.parent.name in ("", "configs", folder) and file_name in shipped:
-        return shipped[file_name]
-    close = did_you_mean(file_name, list(shipped))
-    names = f"{pathlib.Path('configs', folder)}/{', '.join(shipped)}"
-    raise InputError(f"config file {path} does not exist; shipped: {names}.{close}")
+    if not path.is_file():
+        file_name = path.name if path.suffix else f"{path.name}.py"
+        if path.parent.name not in ("", "configs", folder) or file_name not in shipped:
+            names = f"{pathlib.Path('configs', folder)}/{', '.join(shipped)}"
+            close = did_you_mean(file_name, list(shipped))
+            raise InputError(f"config file {path} does not exist; shipped: {names}.{close}")
+        path = shipped[file_name]
+    return plugins.load_module(str(path))
 
 
 def shipped_configs(folder: str = "") -> list[pathlib.Path]:
@@ -71,64 +67,33 @@ def default_workdir(spec: str) -> str:
     """`runs/CONFIG-PRESET` in the current folder, such as `runs/congen-paper-bert-tiny`."""
     name, _, preset = spec.partition(":")
     if not preset:
-        arguments = inspect.signature(plugins.load_module(str(find_config(name))).get_config).parameters
+        arguments = inspect.signature(config_module(name).get_config).parameters
         preset = str(arguments["preset"].default) if "preset" in arguments else ""
     return f"runs/{re.sub(r'[^-+.A-Za-z0-9_]', '-', f'{pathlib.Path(name).stem}-{preset}'.rstrip('-'))}"
 
 
-def one_config_help(spec: str) -> str:
-    """Help for a config: its description, the arguments of its presets, and the chosen preset's kinds and options."""
-    module = plugins.load_module(str(find_config(spec.partition(":")[0])))
-    lines = [inspect.cleandoc(module.__doc__ or ""), ""]
-    for preset, allowed in getattr(module, "ARGUMENTS", {}).items():
-        lines.append(f"{preset}:ARGUMENT  {', '.join(allowed)}")
-    lines.append("")
-    lines.append(
-        "Options; docstrings in jaxdistill/config/options.py, data/options.py and the files of the kinds describe them:"
-    )
-    for name, value in flatten_dict(load_config(spec).to_dict(), sep=".").items():
-        flag = "" if name.endswith(".kind") else "--config."  # a kind is chosen by the preset
-        lines.append(f"  {flag}{name}={value}")
-    return "\n".join(lines)
-
-
-def configs_help() -> str:
-    """The shipped configs and their presets."""
-    lines = ["Configs and their presets:"]
-    for path in shipped_configs():
-        module = plugins.load_module(str(path))
-        lines.append(f"\n  configs/{path.name}: {(inspect.getdoc(module) or '').splitlines()[0]}")
-        lines += textwrap.wrap(", ".join(module.PRESETS), 90, initial_indent=" " * 6, subsequent_indent=" " * 6)
-    return "\n".join(lines)
-
-
 def defaults(*, objective: str, student: str = "cut", teacher: str = "live") -> ConfigDict:
-    """Every option of a training with its default, for a config file to change.
+    """Every option of a training with its default, for a config file to change; those of student, teacher and objective by their kinds.
 
-    The sections `objective`, `student` and `teacher` have the options of the given kind. The objective `embedding+gram` makes two
-    objectives, in the section `objectives`.
+    The objective `embedding+gram` makes two objectives, in the section `objectives`.
     """
-    sections: dict[str, Any] = {name: dataclasses.asdict(options()) for name, options in PLAIN.items()}
-    sections["student"] = KINDS["student"].default_options(student)
-    sections["teacher"] = KINDS["teacher"].default_options(teacher)
-    config = ConfigDict(sections)
+    kinds = {name: KINDS[name].default_options(kind) for name, kind in (("student", student), ("teacher", teacher))}
+    config = ConfigDict({name: dataclasses.asdict(options()) for name, options in PLAIN.items()} | kinds)
     set_kind(config, "objective", objective)
     return config
 
 
 def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> None:
-    """Changes the kind of the student, the teacher or the objective; `A+B` makes the objective a sum, in `config.objectives`.
+    """Changes the kind of the student, the teacher or the objective; `A+B` makes the objective a sum, which ignores `options`.
 
-    A student or teacher keeps the values of options that both kinds have; its other options get defaults. `options` are
-    set last; a sum ignores them.
+    A student or teacher keeps the values of options that both kinds have; other options get defaults. `options` are set last.
     """
     if section == "objective" and "+" in kind:
         kinds = kind.split("+")
-        for name in kinds:
-            if kinds.count(name) > 1:
-                raise InputError(
-                    f"objective {kind!r} names {name} twice; in a config file, entries of config.objectives may have one `kind`."
-                )
+        if twice := [name for name in kinds if kinds.count(name) > 1]:
+            raise InputError(
+                f"objective {kind!r} names {twice[0]} twice; in a config file, entries of config.objectives may have one `kind`."
+            )
         if "objective" in config:
             del config.objective
         config.objectives = ConfigDict({name: KINDS[section].default_options(name) | {"weight": 1.0} for name in kinds})
@@ -142,10 +107,10 @@ def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> Non
 
 
 def chain(stages: Sequence[Any]) -> ConfigDict:
-    """A training of several stages, `stage1` and so on, each of which passes its student on to the next.
+    """A training of several stages, configs of `defaults`, each of which passes its student on to the next.
 
-    If all stages have the same value for an option of `SHARED`, the chain has one too, such as `seed`, which sets it in
-    every stage where it is not set separately. Stages are configs that `defaults` has made.
+    If all have the same value for an option of `SHARED`, the chain has one too, such as `seed`, which sets it in every stage where it
+    is not set separately.
     """
     config = ConfigDict({f"stage{number}": stage for number, stage in enumerate(stages, start=1)})
     for name, option in SHARED.items():
@@ -180,25 +145,18 @@ def set_options(config: ConfigDict, options: Mapping[str, Any]) -> None:
 
 
 def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
-    """Raises `InputError` if `name` is not among a config's option `names`, or is a section's `kind`.
-
-    `flag` precedes names in errors, such as `--config.` on the command line.
-    """
+    """Raises `InputError` if `name` is not among a config's option `names`, or is a `kind`. `flag` precedes names in errors."""
     section, option = ["", *name.split(".")][-2:]
-    kinds = KINDS.get(section)
-    if kinds and option == "kind":
-        raise InputError(
-            f"{flag}{name}: a {section}'s kind determines its options and is chosen before them: by the preset "
-            f"(--config=FILE.py:PRESET:{section}=KIND), in a config file, or in Python by an object such as {kinds.example}."
-        )
-    if name in names:
+    if name in names and option != "kind":
         return
-    hint = closest_option(name, names, flag=flag)
-    others = [kind for kind in kinds.classes if option in kinds.default_options(kind)] if kinds else []
-    if others:
-        hint = f" The {section} {', '.join(others)} has it; choose that by the preset "
-        hint += f"(--config=FILE.py:PRESET:{section}={others[0]}) or in a config file."
-    raise InputError(f"unknown option {flag}{name}.{hint}")
+    kinds = KINDS.get(section)
+    having = [kind for kind in kinds.classes if option in kinds.default_options(kind)] if kinds else []
+    if having:
+        raise InputError(
+            f"{flag}{name}: the kind of the {section} is chosen by the preset (--config=FILE.py:PRESET:{section}={having[0]}), in a "
+            f"config file, or in Python by an object; {option} needs one of {', '.join(having)}."
+        )
+    raise InputError(f"unknown option {flag}{name}.{closest_option(name, names, flag=flag)}")
 
 
 def closest_option(name: str, names: Sequence[str], *, flag: str = "") -> str:
@@ -207,8 +165,8 @@ def closest_option(name: str, names: Sequence[str], *, flag: str = "") -> str:
     ordered = sorted(names, key=lambda other: (other.rpartition(".")[0] == section, -other.count(".")))
     # Of options with the same last word, the last one stays: in the same section, or else with the fewest dots.
     by_word = {other.rpartition(".")[2]: other for other in ordered}
-    close = closest(word, list(by_word))
-    return f" Did you mean {flag}{by_word[close]}?" if close else ""
+    close = difflib.get_close_matches(word, by_word, n=1)
+    return f" Did you mean {flag}{by_word[close[0]]}?" if close else ""
 
 
 def option_names(config: ConfigDict) -> list[str]:
@@ -232,50 +190,37 @@ def of_stage(number: int, stages: Sequence[Any]) -> contextlib.AbstractContextMa
 
 
 def parse_config(config: ConfigDict | Mapping[str, Any]) -> Config:
-    """Reads a nested mapping, with defaults for missing options; raises `InputError` for unknown options and wrong values.
-
-    `run.minutes` overrides `run.steps`, which most presets set and which becomes -1.
-    """
+    """Reads a nested mapping, with defaults for missing options; raises `InputError` for unknown options and wrong values."""
     config = config.to_dict() if isinstance(config, ConfigDict) else config
     _refuse_unknown(config, (*SECTIONS, "objectives"), prefix="")
     if "objective" in config and "objectives" in config:
         raise InputError("the config has objective and objectives; leave one of them out.")
     read = {}
     for section in SECTIONS:
-        if section in PLAIN:
-            read[section] = options_from(PLAIN[section], config.get(section, {}), prefix=section)
-        elif section == "objective" and "objectives" in config:
-            read[section] = Weighted(terms=tuple(_term(name, term) for name, term in config["objectives"].items()))
-        else:
-            read[section] = _of_kind(section, config.get(section, {}), prefix=section)
-    parsed = Config(**read)
-    if parsed.run.minutes:
-        return dataclasses.replace(parsed, run=dataclasses.replace(parsed.run, steps=-1))
-    return parsed
+        if section != "objective" or "objectives" not in config:
+            read[section] = _options(section, config.get(section, {}), prefix=section)
+    if "objectives" in config:
+        terms = []
+        for name, options in config["objectives"].items():
+            options = {"kind": name, "weight": 1.0, **options}
+            weight = typed(options.pop("weight"), Positive, f"objectives.{name}.weight")
+            terms.append(Term(_options("objective", options, prefix=f"objectives.{name}"), weight, name))
+        read["objective"] = Weighted(terms=tuple(terms))
+    if read["run"].minutes:  # overrides `steps`, which most presets set
+        read["run"] = dataclasses.replace(read["run"], steps=-1)
+    return Config(**read)
 
 
-def _of_kind(section: str, options: Mapping[str, Any], *, prefix: str) -> Any:
-    """Reads a section whose options its `kind` determines."""
-    name = options.get("kind", KINDS[section].default)
-    options_class = KINDS[section].options_class(name)
-    values = {option: value for option, value in options.items() if option != "kind"}
-    if any(field.name == "kind" for field in dataclasses.fields(options_class)):
-        values["kind"] = name
-    return options_from(options_class, values, prefix=prefix)
-
-
-def _term(name: str, options: Mapping[str, Any]) -> Term:
-    """Reads one of `config.objectives`; its kind is its name, unless it states another."""
-    prefix = f"objectives.{name}"
-    weight = typed(options.get("weight", 1.0), Positive, f"{prefix}.weight")
-    rest = {option: value for option, value in options.items() if option != "weight"}
-    return Term(_of_kind("objective", {"kind": name, **rest}, prefix=prefix), weight, name)
-
-
-def options_from(options_class: type, options: Mapping[str, Any], *, prefix: str) -> Any:
-    """Reads options into a dataclass; missing ones get their defaults. `prefix` is their section, for errors."""
+def _options(section: str, options: Mapping[str, Any], *, prefix: str) -> Any:
+    """Reads a section into its dataclass, or that of its kind; missing options get their defaults. `prefix` is its name in errors."""
+    options = dict(options)
+    kind = options.pop("kind", KINDS[section].default) if section in KINDS else ""
+    options_class: type = KINDS[section].options_class(kind) if section in KINDS else PLAIN[section]
+    fields = [field.name for field in dataclasses.fields(options_class)]
+    if "kind" in fields:
+        options["kind"] = kind
+    _refuse_unknown(options, fields, prefix=f"{prefix}.")
     hints = typing.get_type_hints(options_class, include_extras=True)
-    _refuse_unknown(options, [field.name for field in dataclasses.fields(options_class)], prefix=f"{prefix}.")
     return options_class(**{name: typed(value, hints[name], f"{prefix}.{name}") for name, value in options.items()})
 
 
@@ -300,68 +245,37 @@ def nested(config: Config) -> dict[str, dict[str, Any]]:
     return options
 
 
-def flat(config: Config) -> dict[str, Any]:
-    """The options of `nested` by dotted name: `{"data.text": ..., "objective.alpha": ...}`."""
-    return flatten_dict(nested(config), sep=".")
-
-
-def flat_stages(stages: Sequence[Config]) -> dict[str, Any]:
-    """Like `flat`, for all stages; if there are several, names begin with the stage, such as `stage2.data.text`."""
-    if len(stages) == 1:
-        return flat(stages[0])
-    return flatten_dict({f"stage{number}": nested(stage) for number, stage in enumerate(stages, start=1)}, sep=".")
-
-
-def refuse_other_training(before: Mapping[str, Any], now: Mapping[str, Any], *, workdir: str) -> None:
-    """Raises `InputError`, with the differences, if an option outside `EXTENSIONS` differs from the workdir's."""
-    changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key) and key not in EXTENSIONS]
-    if changed:
-        shown = first_few([f"{key}: {before.get(key)!r} there, {now.get(key)!r} now" for key in changed])
-        raise InputError(
-            f"{workdir} was made with another config ({shown}). Use the same options or another --workdir."
-        )
+def flat(*stages: Config) -> dict[str, Any]:
+    """The options of `nested` by dotted name, such as `data.text`, or with several stages `stage2.data.text`."""
+    numbered = {f"stage{number}": nested(stage) for number, stage in enumerate(stages, start=1)}
+    return flatten_dict(numbered if len(stages) > 1 else numbered["stage1"], sep=".")
 
 
 def typed(value: Any, kind: Any, name: str) -> Any:
-    """Converts the value of the option `name` to the type `kind` of its field.
-
-    Raises `InputError` for another type, a wrong number of parts, or a value out of range.
-    """
+    """Converts the value of the option `name` to the type `kind` of its field; raises `InputError` for another or out of range."""
+    if kind in (Columns, Sharding) and isinstance(value, tuple) and len(value) == 1 and isinstance(value[0], str):
+        value = value[0]  # `config_flags` makes a tuple of a word
+    if kind == Columns and isinstance(value, str):
+        value = (("text", value),) if value else ()
+    if kind == Sharding:
+        kind = ShardingWord if isinstance(value, str) else ShardingRules
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
-        return _in_range(typed(value, arguments[0], name), arguments[1], name)
+        return arguments[1].checked(typed(value, arguments[0], name), name)
     if origin is Literal:
         if value not in arguments:
             raise InputError(f"{name}={value!r} is unknown; allowed: {', '.join(map(str, arguments))}.")
         return value
-    if kind in (Columns, Sharding):
-        if isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], str):
-            value = value[0]  # `config_flags` makes a tuple of a word
-        if isinstance(value, str) and kind == Sharding:
-            return typed(value, ShardingWord, name)
-        if isinstance(value, str):
-            return (("text", value),) if value else ()
-        kind = ShardingRules if kind == Sharding else kind
-        origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple and isinstance(value, list | tuple):
         # The number of parts is fixed, unless the type ends in `...`.
         kinds = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
-        _in_range(tuple(value), Range(least=len(kinds), most=len(kinds)), name)
+        Range(least=len(kinds), most=len(kinds)).checked(tuple(value), name)
         return tuple(typed(part, kinds[i], f"{name}[{i}]") for i, part in enumerate(value))
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return _in_range(float(value), Range(), name)
+        return Range().checked(float(value), name)
     plain = origin or kind
     if isinstance(kind, types.UnionType) or not isinstance(plain, type):
         return value  # no shipped option has such a type; a user's own kind checks the value itself
     if not isinstance(value, plain) or (isinstance(value, bool) and kind is not bool):
         raise InputError(f"{name}={value!r} has type {type(value).__name__}; it must have type {plain.__name__}.")
-    return value
-
-
-def _in_range(value: Any, allowed: Range, name: str) -> Any:
-    """Returns the value; raises `InputError` if it, or the length of a tuple, is out of range."""
-    number = len(value) if isinstance(value, tuple) else value
-    subject = f"has {number} parts; their number " if isinstance(value, tuple) else ""
-    if fault := allowed.fault(number):
-        raise InputError(f"{name}={value} {subject}{fault}.")
     return value

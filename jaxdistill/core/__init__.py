@@ -25,7 +25,6 @@ from tokenizers import Tokenizer
 
 Array = jax.Array | np.ndarray
 MASK_TOKENS = ("[MASK]", "<mask>")
-"""Mask tokens of supported tokenizers."""
 
 Params = Mapping[str, Array]
 """Parameters: maps paths such as `transformer/layers/0/attention/query/kernel` to arrays."""
@@ -40,14 +39,12 @@ Precision = Literal["auto", "float32", "bfloat16"]
 
 
 class InputError(ValueError):
-    """Unusable input; programs print its one line and exit with its status.
-
-    Escapes line breaks and other control characters, which names in a user's files may contain.
-    """
+    """Unusable input; programs print its one line and exit with its status."""
 
     status = 2
 
     def __init__(self, line: str):
+        # Without line breaks and other control characters, which names in a user's files may contain.
         super().__init__("".join(char if char.isprintable() else repr(char)[1:-1] for char in line))
 
 
@@ -58,15 +55,13 @@ class Diverged(InputError):
 class TemporaryError(InputError):
     """The same command may succeed later, for example after a network failure."""
 
-    status = 75
-    """EX_TEMPFAIL of sysexits.h."""
+    status = 75  # EX_TEMPFAIL of sysexits.h
 
 
 class InUseError(InputError):
     """Another process writes the same workdir, and continues undisturbed."""
 
-    status = 73
-    """EX_CANTCREAT of sysexits.h."""
+    status = 73  # EX_CANTCREAT of sysexits.h
 
 
 def refuse(rules: Sequence[tuple[object, str]]) -> None:
@@ -99,18 +94,10 @@ def errors_of(what: str) -> Iterator[None]:
         raise type(error)(f"{what}: {error}") from None
 
 
-def closest(word: str, choices: Sequence[str]) -> str:
-    """The choice with these initials (`lr` for `learning_rate`), or else the most similar one; empty if none is close."""
-    initials = {"".join(part[:1] for part in choice.split("_")): choice for choice in choices}
-    if len(word) > 1 and word in initials:
-        return initials[word]
-    return next(iter(difflib.get_close_matches(word, choices, n=1)), "")
-
-
 def did_you_mean(word: str, choices: Sequence[str]) -> str:
-    """The hint ` Did you mean X?`, with the `closest` choice; an empty string if none is close."""
-    close = closest(word, choices)
-    return f" Did you mean {close}?" if close else ""
+    """The hint ` Did you mean X?`, with the most similar choice; an empty string if none is close."""
+    close = difflib.get_close_matches(word, choices, n=1)
+    return f" Did you mean {close[0]}?" if close else ""
 
 
 def unknown_id(tokenizer: Tokenizer) -> int | None:
@@ -122,10 +109,9 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
 
 
 class Tokens(NamedTuple):
-    """Tokenised sentences, packed: each row holds several sentences in sequence.
+    """Tokenised sentences, packed: each row holds several sentences in sequence; in a padded batch, each group has one of one.
 
     The layout is group-major, so that a device that holds whole groups can pool its sentences without other devices.
-    A padded batch is the special case of `b` groups of one row with one sentence each (`r == n == 1`).
     """
 
     ids: Integer[Array, "g r l"]
@@ -240,8 +226,7 @@ LossAux = tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]
 
 
 class Objective:
-    """Base class of training objectives: a frozen dataclass of options, arrays in and arrays out. Everything but `student_views` and the
-    call has a default."""
+    """Base class of training objectives: a frozen dataclass of options, arrays in and arrays out."""
 
     student_views: Sequence[str]
     """Names of views that the student reads, such as `("text", "delete_words")`; repeats are allowed. Has no default."""
@@ -266,19 +251,15 @@ class Objective:
     logits: bool = False
     """Whether a cross-encoder labels with logits instead of their sigmoids."""
     similarity: str = "cosine"
-    """Similarity for which it trains the student's vectors: `cosine` or `dot`; empty: the teacher's, because the
-    student also learns the lengths of the teacher's vectors."""
+    """Similarity for which it trains the student's vectors: `cosine` or `dot`; empty: the teacher's, whose lengths are learned too."""
     largest_label: float = float(np.inf)
     """Largest allowed magnitude of the user's own scores."""
     variant: str = ""
     """Addition to the objective's name in titles, such as `control term alone`, by the options; empty: none."""
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Any) -> tuple[Params, Any]:
-        """The objective's parameters and initial state; both empty by default.
-
-        Args:
-          seeds: the teacher's vectors of `reserve_rows` sentences, `[k, e]`; None if there are none.
-        """
+        """The objective's parameters and initial state; both empty by default. `seeds` are the teacher's vectors of `reserve_rows`
+        sentences, `[k, e]`, or None."""
         return {}, ()
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded | None) -> LossAux:
@@ -324,8 +305,7 @@ Task = Callable[[Embed | Scorer], Mapping[str, float]]
 """An evaluation: maps a model to scores in [-1, 1] by name; other measures have the units stated in their names. Tasks on sentence
 pairs accept cross-encoders too."""
 
-MAX_INT32 = 2**31 - 1
-"""Steps and sizes are 32-bit integers on the devices."""
+MAX_INT32 = 2**31 - 1  # steps and sizes are 32-bit integers on the devices
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -337,8 +317,9 @@ class Range:
     most: float | None = None
     below: float | None = None
 
-    def fault(self, number: float) -> str:
-        """What is wrong with a number, such as `must be above 0`, for an error message; empty if it is in range."""
+    def checked(self, value: Any, name: str) -> Any:
+        """The value of the option `name`, a number or a tuple; raises `InputError` if it, or the tuple's length, is out of range."""
+        number = len(value) if isinstance(value, tuple) else value
         inside = (
             -math.inf < number < math.inf  # unlike `isfinite`, this takes integers above 1e308
             and (self.least is None or number >= self.least)
@@ -346,25 +327,24 @@ class Range:
             and (self.most is None or number <= self.most)
             and (self.below is None or number < self.below)
         )
-        largest = MAX_INT32 if isinstance(number, int) else float(np.finfo(np.float32).max)
-        if inside and self.most is None and abs(number) > largest:
-            return f"must be at most {largest:,.0f}" if number > 0 else f"must be at least {-largest:,.0f}"
-        return "" if inside else f"must be {self}"
-
-    def __str__(self) -> str:
-        """The range in words, such as `at least 0 and below 1`."""
-        if self.least == self.most is not None:
-            return f"exactly {self.least:,}"
         bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
-        words = [f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None]
-        return " and ".join(words) or "a finite number"
+        if self.least == self.most is not None:
+            bounds = {"exactly": self.least}
+        largest = MAX_INT32 if isinstance(number, int) else int(np.finfo(np.float32).max)
+        if inside and self.most is None and abs(number) > largest:
+            inside = False
+            bounds = {"at most": largest} if number > 0 else {"at least": -largest}
+        if not inside:
+            subject = f"has {number} parts; their number " if isinstance(value, tuple) else ""
+            words = [f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None]
+            raise InputError(f"{name}={value} {subject}must be {' and '.join(words) or 'a finite number'}.")
+        return value
 
 
 Positive = Annotated[float, Range(above=0)]
 NotNegative = Annotated[float, Range(least=0)]
 Fraction = Annotated[float, Range(least=0, most=1)]
 Rate = Annotated[float, Range(least=0, below=1)]
-"""A probability or the decay rate of an average."""
 Count = Annotated[int, Range(least=1)]
 TwoOrThree = Annotated[tuple[str, ...], Range(least=2, most=3)]
 """The views of an anchor, its positive and, optionally, a hard negative."""

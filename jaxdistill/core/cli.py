@@ -24,8 +24,10 @@ BY_NAME = tyro.conf.arg(constructor=str, help_behavior_hint=lambda default: "")
 """For an argument that may be an object in Python; the command line takes its name."""
 BY_NAMES = tyro.conf.arg(constructor=tuple[str, ...])
 """For an argument that may be several objects in Python; with `tyro.conf.UseAppendAction`, the option is repeated."""
-BY_COMMAS = tyro.conf.arg(constructor=str, metavar="A,B,..", help_behavior_hint=lambda default: "")
-Listed = Annotated[str | int | Path | Sequence[str | int | Path], BY_COMMAS]
+Listed = Annotated[
+    str | int | Path | Sequence[str | int | Path],
+    tyro.conf.arg(constructor=str, metavar="A,B,..", help_behavior_hint=lambda default: ""),
+]
 """One value, several, or a string with several, separated by commas."""
 
 
@@ -42,20 +44,11 @@ def listed(argument: str | int | Path | Sequence[str | int | Path]) -> list[str]
 def parse(
     function: Callable[..., Any], arguments: Sequence[str], *, others: str = "", **defaults: Any
 ) -> tuple[dict[str, Any], list[str]]:
-    """Parses the command line of the program that calls `function`; prints and exits for `--help`.
+    """Parses the command line of the program that calls `function`, where `defaults` replace its own; prints and exits for `--help`.
 
-    Args:
-      others: Beginning of flags that are returned unparsed; empty: none.
-      defaults: Defaults of the command line that differ from those of `function`.
-
-    Returns:
-      The arguments of `function`, and the flags that begin with `others`. Raises `InputError` for other unknown flags.
+    Returns the function's arguments, and unparsed the flags that begin with `others`; raises `InputError` for other unknown flags.
     """
-
-    @functools.wraps(function)  # tyro reads the signature and the docstring
-    def as_dict(**values: Any) -> dict[str, Any]:
-        return values
-
+    as_dict = functools.wraps(function)(lambda **values: values)  # tyro reads the signature and the docstring
     module = sys.modules[function.__module__]
     parsed, unknown = tyro.cli(
         functools.partial(as_dict, **defaults),
@@ -81,10 +74,8 @@ def log_to_stdout() -> None:
 
 
 def make_callable(name: str, function: Callable[..., Any]) -> None:
-    """Makes the module `name` callable as `function`: `jaxdistill.evaluate(...)`.
-
-    The call raises `InputError` for an argument with a `Literal` annotation that does not list its value.
-    """
+    """Makes the module `name` callable as `function`, such as `jaxdistill.evaluate`, which also refuses values that are not listed in the
+    `Literal` annotation of an argument."""
     signature = inspect.signature(function)
 
     def call(*args: Any, **options: Any) -> Any:
@@ -124,19 +115,13 @@ def _unfailing(stream: Any) -> Any:
     return io.TextIOWrapper(file, stream.encoding, "replace", None, stream.line_buffering, stream.write_through)
 
 
-def _print_unraisable(hook: Callable[[Any], object], unraisable: Any) -> None:
-    """Passes an exception that Python cannot raise to the previous hook, unless TensorStore's read of a damaged checkpoint
-    has outlived its event loop."""
-    if "Event loop is closed" not in str(unraisable.exc_value):
-        hook(unraisable)
-
-
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
-    """Runs a program's `main`, or prints versions for `--version`. Bad input, faults of the disk and signals print one line
-    and exit with a status of their own, see `runtime.last_line`."""
+    """Runs a program's `main`, or prints versions for `--version`; exits with a line and status of `runtime.last_line` after an error."""
     arguments = sys.argv[1:] if arguments is None else arguments
     streams = sys.stdout, sys.stderr
-    sys.unraisablehook = functools.partial(_print_unraisable, sys.unraisablehook)
+    # Without errors of TensorStore's read of a damaged checkpoint that has outlived its event loop.
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda error: "Event loop is closed" in str(error.exc_value) or hook(error)
     # Without tracebacks: Orbax also raises the error that it logs, such as the death of another process.
     logging.getLogger("absl").addFilter(lambda record: not record.exc_info)
     sys.stdout, sys.stderr = map(_unfailing, streams)
@@ -145,16 +130,14 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None =
         runtime.keep_compiled()
         runtime.keep_freed()
         if "--version" in arguments:
-            print(runtime.version_text())
+            runtime.print_versions()
         else:
             main(arguments)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
-        expected = runtime.last_line(error)
-        if expected is None:
+        if (expected := runtime.last_line(error)) is None:
             raise
-        line, status = expected
-        print(line, file=sys.stderr)
-        sys.exit(status)
+        print(expected[0], file=sys.stderr)
+        sys.exit(expected[1])
     finally:
         sys.stdout, sys.stderr = streams

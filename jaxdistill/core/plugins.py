@@ -54,32 +54,25 @@ def load_module(spec: str) -> ModuleType:
     path = Path(os.path.expanduser(spec))
     with foreign_errors(f"{spec} cannot be imported"):
         if path.suffix == ".py":
+            # NOTE: Python's own import may run the bytecode of an earlier version of the same size and second.
             source = path.read_bytes()
-            module = _module_of_file(path, source)
+            name = f"{PREFIX}{hashlib.sha256(f'{path.resolve()} '.encode() + source).hexdigest()[:12]}"
+            module = sys.modules.get(name)
+            if module is None:
+                module = ModuleType(name)
+                module.__file__ = str(path)
+                code = compile(source, str(path), "exec")
+                sys.modules[name] = module  # dataclasses look their module up
+                try:
+                    exec(code, vars(module))
+                except BaseException:
+                    del sys.modules[name]
+                    raise
         else:
             module = importlib.import_module(spec)
             source = Path(module.__file__ or os.devnull).read_bytes()  # a folder without __init__.py has no file
         _digests.setdefault(module, hashlib.sha256(source).hexdigest())
         return module
-
-
-def _module_of_file(path: Path, source: bytes) -> ModuleType:
-    """Runs a file's source code as a module, unless it has run before.
-
-    NOTE: Python's own import may run the bytecode of an earlier version of the same size and second.
-    """
-    name = f"{PREFIX}{hashlib.sha256(f'{path.resolve()} '.encode() + source).hexdigest()[:12]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    module = ModuleType(name)
-    module.__file__ = str(path)
-    sys.modules[name] = module  # dataclasses look their module up
-    try:
-        exec(compile(source, str(path), "exec"), vars(module))
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
 
 
 def source_digests(specs: Iterable[str]) -> dict[str, str]:
@@ -94,17 +87,14 @@ class Kinds:
     section: str
     """Name of the section, such as `student`."""
     package: str
-    """The package whose `KINDS` maps each name to a frozen options class."""
+    """Its `KINDS` maps each name to a frozen options class."""
     member: str
     """The method or attribute that a user's class must have to be a kind."""
-    example: str
-    """How to write an object of a kind, for errors."""
     default: str = ""
     """The kind of a section that does not name one; empty: a section must."""
 
     @property
     def classes(self) -> Mapping[str, type]:
-        """Maps the names of the package's kinds to their options classes."""
         return importlib.import_module(self.package).KINDS
 
     def options_class(self, name: str) -> type:
@@ -142,11 +132,9 @@ class Kinds:
         return {**defaults, "kind": name}
 
 
-_STUDENT_EXAMPLE = 'jaxdistill.students.Cut("teacher", layers="even:3")'
-_TEACHER_EXAMPLE = 'jaxdistill.teachers.Stored("MODEL")'
 KINDS: Mapping[str, Kinds] = {
-    "student": Kinds("student", "jaxdistill.models.students", "make", _STUDENT_EXAMPLE, "cut"),
-    "teacher": Kinds("teacher", "jaxdistill.models.teachers", "load", _TEACHER_EXAMPLE, "live"),
-    "objective": Kinds("objective", "jaxdistill.objectives", "scored", "jaxdistill.objectives.ConGen(alpha=1.0)"),
+    "student": Kinds("student", "jaxdistill.models.students", "make", "cut"),
+    "teacher": Kinds("teacher", "jaxdistill.models.teachers", "load", "live"),
+    "objective": Kinds("objective", "jaxdistill.objectives", "scored"),
 }
 """The sections that have a `kind`."""

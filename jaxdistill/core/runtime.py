@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -45,87 +45,67 @@ class Interrupted(KeyboardInterrupt):
 class Interrupts:
     """Makes Ctrl-C, SIGTERM and SIGHUP set `status`, so that a loop can save and exit; a second signal exits at once.
 
-    `notice` says on standard error, after the first signal, what the program still finishes.
-
     NOTE: a KeyboardInterrupt inside JAX can be lost in its garbage collector callback, or crash the process at exit.
     """
 
     def __init__(self, notice: str = ""):
-        self._notice = notice
-
-    def __enter__(self) -> "Interrupts":
         self.status = 0
         """Exit status after the signal; 0 before one."""
+        self._notice = notice
+        """What the program still finishes after the first signal, for standard error."""
         self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():  # others cannot set signal handlers
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                is_nohup = number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN
-                if not is_nohup:
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores it
                     self._before[number] = signal.signal(number, self._stop)
         return self
 
     def _stop(self, number: int, frame: Any) -> None:
-        self.status = _status(number)
-        if self._notice:
-            os.write(2, f"\n{self._notice}\n".encode())  # below a progress bar
-        for handled in self._before:
-            signal.signal(handled, _exit_at_once)
+        is_second = self.status != 0
+        self.status = INTERRUPTED if number == signal.SIGINT else AGAIN
+        notice = "interrupted" if is_second else self._notice
+        if notice:
+            os.write(2, f"\n{notice}\n".encode())  # below a progress bar
+        if is_second:
+            os._exit(self.status)  # without cleanup, which is safe because all writes are atomic
 
     def __exit__(self, *_) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
 
-def _exit_at_once(number: int, frame: Any) -> None:
-    """Ends the process without cleanup; safe because all writes are atomic."""
-    os.write(2, b"\ninterrupted\n")  # below a progress bar
-    os._exit(_status(number))
-
-
-def _status(number: int) -> int:
-    return INTERRUPTED if number == signal.SIGINT else AGAIN
-
-
 def last_line(error: BaseException) -> tuple[str, int] | None:
     """The line that a program prints after an error, and its exit status; None for a bug, whose traceback Python prints."""
     if isinstance(error, KeyboardInterrupt):
         return f"interrupted{error}", error.status if isinstance(error, Interrupted) else INTERRUPTED
-    problem = error_of_input(error)
-    return (f"error: {problem}", problem.status) if problem else None
-
-
-def error_of_input(error: BaseException) -> InputError | None:
-    """The error as an `InputError` if it is bad input, a fault of the user's disk, or devices that JAX cannot use; otherwise None."""
     if isinstance(error, OSError) and error.errno in DISK_FAULTS:
         file = f"{error.filename}: " if error.filename else ""
-        return InputError(f"{file}{error.strerror}; fix that and run the same command again.")
-    if isinstance(error, RuntimeError) and str(error).startswith("Unable to initialize backend"):
-        return InputError(f"{error_line(error):.300}; set JAX_PLATFORMS to a platform that is free, such as cpu.")
-    return error if isinstance(error, InputError) else None
-
-
-# Freed memory. XLA's CPU kernels allocate their buffers again in every step. glibc returns large freed blocks to the system at
-# once, which clears each page before reuse; docs/performance.md says what that costs.
-
-GLIBC_MALLOC = ((-8, 1), (-4, 0), (-1, -1), (-2, 64 << 20))
-"""Numbers and values of M_ARENA_MAX, M_MMAP_MAX, M_TRIM_THRESHOLD and M_TOP_PAD (malloc.h): one heap for blocks of any size, which
-grows by at least 64 MiB and shrinks only on request."""
+        error = InputError(f"{file}{error.strerror}; fix that and run the same command again.")
+    elif isinstance(error, RuntimeError) and str(error).startswith("Unable to initialize backend"):
+        error = InputError(f"{error_line(error):.300}; set JAX_PLATFORMS to a platform that is free, such as cpu.")
+    return (f"error: {error}", error.status) if isinstance(error, InputError) else None
 
 
 @functools.cache
 def keep_freed() -> None:
-    """Makes glibc reuse freed memory, and return it to the system only while memory is scarce; once per process.
+    """Makes glibc, if the process uses it and no variable `MALLOC_*` is set, return freed memory to the system only while it is scarce.
 
-    For programs, never for a library's caller. Does nothing with another C library, or if a variable `MALLOC_*` is set. Call it
-    before other libraries start threads (importing PyTorch does): glibc gives threads their own heaps, which it returns to the
-    system regardless of these settings.
+    XLA's CPU kernels allocate their buffers again in every step. glibc returns large freed blocks to the system at once, which clears
+    each page before reuse; docs/performance.md says what that costs.
+
+    For programs, never for a library's caller. Call it before other libraries start threads (importing PyTorch does): glibc gives
+    threads their own heaps, which it returns to the system regardless of these settings.
     """
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
         if not libc.malloc_trim or any(name.startswith("MALLOC_") for name in os.environ):
             return
-        for parameter in GLIBC_MALLOC:
-            libc.mallopt(*parameter)
+        # M_ARENA_MAX, M_MMAP_MAX, M_TRIM_THRESHOLD and M_TOP_PAD (malloc.h): one heap for blocks of any size, which grows by at
+        # least 64 MiB and shrinks only on request.
+        for parameter, value in ((-8, 1), (-4, 0), (-1, -1), (-2, 64 << 20)):
+            libc.mallopt(parameter, value)
 
         def watch() -> None:  # in a thread, because steps end while the program waits elsewhere
             while True:
@@ -137,8 +117,7 @@ def keep_freed() -> None:
 
 
 def is_scarce() -> bool:
-    """Whether this process holds over half of its memory limit, or under a quarter of the machine's memory is
-    available; True if Linux does not say."""
+    """Whether this process holds over half of its memory limit, or under a quarter of the machine's is available; True if unknown."""
     try:
         _, resident, shared, *_ = map(int, pathlib.Path("/proc/self/statm").read_bytes().split())  # in pages
         words = [line.split() for line in pathlib.Path("/proc/meminfo").read_text().splitlines()]  # `MemTotal: 16 kB`
@@ -154,12 +133,6 @@ def is_scarce() -> bool:
         return held > min(limits) / 2 or sizes_kib["MemAvailable:"] < sizes_kib["MemTotal:"] / 4
     except (OSError, KeyError, ValueError):
         return True
-
-
-# What JAX runs on, and versions.
-
-PACKAGES = ("jax", "flax", "numpy", "tokenizers", "safetensors")
-DRIVERS = ("jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
 
 
 def prepare_libtpu() -> None:
@@ -182,29 +155,28 @@ def keep_compiled() -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
-def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
-    """Version of this project, of Python, and of each package that is installed."""
+def versions(*others: str) -> dict[str, str]:
+    """Version of this project, of Python, and of the main packages and `others` that are installed."""
     installed = {"jaxdistill": jaxdistill.__version__, "python": platform.python_version()}
-    for package in packages:
+    for package in ("jax", "flax", "numpy", "tokenizers", "safetensors", *others):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             installed[package] = importlib.metadata.version(package)
     return installed
 
 
-def version_text() -> str:
+def print_versions() -> None:
     """The output of `--version`: versions of packages and of the devices' drivers, and the devices, or why JAX finds none."""
+    installed = versions("jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
+    print(", ".join(f"{name} {version}" for name, version in installed.items()))
     try:
-        devices = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+        print(f"devices: {jax.device_count()} x {jax.devices()[0].device_kind}")
     except (RuntimeError, AssertionError) as error:
-        devices = f"none ({error_line(error)})"
-    installed = versions((*PACKAGES, *DRIVERS))
-    return f"{', '.join(f'{name} {version}' for name, version in installed.items())}\ndevices: {devices}"
+        print(f"devices: none ({error_line(error)})")
 
 
 @functools.cache
 def source_digest(*within: str) -> str:
-    """SHA-256 of this package's source files, or of those whose paths begin with one of `within`, such as `evals/`.
-    Tells states of the code with the same version apart."""
+    """SHA-256 of this package's source files, or of those whose paths begin with one of `within`, such as `evals/`."""
     package = pathlib.Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -214,44 +186,31 @@ def source_digest(*within: str) -> str:
     return digest.hexdigest()
 
 
-# Progress bars on standard error: continuous on a terminal, two lines a minute in a log.
-
 Advance = Callable[[int], object]
 """Called with the number of units just finished."""
 
 
 class Bar(tqdm):
-    """A bar that checks the time at every update; tqdm's skips updates, and corrects that by a permanent thread."""
+    """A bar on standard error, continuous on a terminal, two lines a minute in a log. It checks the time at every update; tqdm's own skips
+    updates, and corrects that by a permanent thread."""
 
     monitor_interval = 0
 
-
-def progress_bar(total: int | None, unit: str, *, shown: bool | str) -> Bar:
-    """A bar that counts `unit`s up to `total`, if it is known; nothing appears if `shown` is false.
-
-    `shown` may be a title: a bar with a title appears only if the work takes a while, and disappears at the end.
-    """
-    seconds = seconds_between()
-    titled = {"desc": shown, "leave": False, "delay": seconds} if isinstance(shown, str) else {}
-    return Bar(
-        total=total, unit=f" {unit}", disable=not shown, dynamic_ncols=True, mininterval=seconds, miniters=1, **titled
-    )
+    def __init__(self, **options: Any):
+        super().__init__(mininterval=0.5 if sys.stderr.isatty() else 30.0, miniters=1, dynamic_ncols=True, **options)
 
 
 @contextlib.contextmanager
 def counted(total: int, unit: str, *, shown: bool | str | Advance) -> Iterator[Advance]:
-    """Yields a function to call with the number of units just finished: `shown` itself if it is a function, otherwise a
-    bar's update."""
+    """Yields a function to call with the number of `unit`s just finished: `shown` itself if it is a function, otherwise the update
+    of a bar, which does not appear if `shown` is false. A bar with a title, `shown`, appears only if the work takes a while, and
+    disappears at the end."""
     if callable(shown):
         yield shown
     else:
-        with progress_bar(total, unit, shown=shown) as bar:
+        titled = {"desc": shown, "leave": False, "delay": 0.5} if isinstance(shown, str) else {}
+        with Bar(total=total, unit=f" {unit}", disable=not shown, **titled) as bar:
             yield bar.update
-
-
-def seconds_between() -> float:
-    """Least time between two updates of a bar, in seconds."""
-    return 0.5 if sys.stderr.isatty() else 30.0
 
 
 def duration(seconds: float) -> str:

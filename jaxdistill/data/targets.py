@@ -21,7 +21,7 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.processes import folder_owner
 from jaxdistill.core.files import foreign_errors, local, make_folder_atomic, write_atomic, writing
 from jaxdistill.core.paths import other_cache
-from jaxdistill.core.runtime import Advance, Interrupted, Interrupts, progress_bar
+from jaxdistill.core.runtime import Advance, Interrupted, Interrupts, counted
 
 VECTORS, DONE = "vectors.npy", "done.npy"
 BLOCK_ROWS = 8192
@@ -51,7 +51,7 @@ def stored_vectors(
       folder: named by a digest of everything that determines the vectors.
       compute: returns the vectors of a range of rows, and any count that the caller wants summed. Ranges rise. The second
         argument takes numbers of rows just finished, and raises `Interrupted` after a signal.
-      shown: as in `progress_bar`; the first process shows its own share.
+      shown: as in `counted`; the first process shows its own share.
       block_rows: rows of a block, always the same for a folder; 0: `BLOCK_ROWS`.
 
     Raises:
@@ -77,10 +77,10 @@ def stored_vectors(
     assigned = range(rank, len(blocks), len(group))
     missing = [block for block in assigned if not np.load(folder / DONE)[block]]
     total = sum(len(blocks[block]) for block in assigned)
-    with Interrupts() as interrupts, progress_bar(total, "rows", shown=processes.is_first() and shown) as bar:
+    with Interrupts() as interrupts, counted(total, "rows", shown=processes.is_first() and shown) as count_rows:
 
         def advance(count: int) -> None:
-            bar.update(count)
+            count_rows(count)
             if interrupts.status:
                 stored = sum(len(block) for block, done in zip(blocks, np.load(folder / DONE), strict=True) if done)
                 line = f"{stored:,} of {rows:,} rows are done; give the same command again to continue"

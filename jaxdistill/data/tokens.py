@@ -33,7 +33,7 @@ from tokenizers import Tokenizer
 from jaxdistill.core import MASK_TOKENS, InputError, errors_of, unknown_id
 from jaxdistill.core.files import file_names, foreign_errors, write_atomic, writing
 from jaxdistill.core.paths import other_cache
-from jaxdistill.core.runtime import progress_bar
+from jaxdistill.core.runtime import counted
 from jaxdistill.data import text
 from jaxdistill.data.chunks import Chunking, bare, tokens_around
 from jaxdistill.data.text import TEXT, ColumnNames, Portion, Roles, columns_of, content_digest, identifying, row_key
@@ -357,8 +357,8 @@ class _Builder:
         # Twice, one table at a time: an open table keeps its file open, and a text may have thousands.
         portion_rows = [sum(len(table.dataset) for table in tables_of(portion)) for portion in self.portions]
         first_row = 0  # of the table, among all input rows
-        with progress_bar(sum(portion_rows), "rows", shown=shown) as bar:
-            bar.update(self._input_rows)
+        with counted(sum(portion_rows), "rows", shown=shown) as advance:
+            advance(self._input_rows)
             for portion in self.portions:
                 for table in tables_of(portion):
                     for cells in table.cells(max(self._input_rows - first_row, 0)):
@@ -369,7 +369,7 @@ class _Builder:
                             self._files[name] = values.dtype.str, (self.folder / name).stat().st_size
                         self._input_rows += len(cells[0])
                         write_atomic(self._note, json.dumps([self._input_rows, self._files]))
-                        bar.update(len(cells[0]))
+                        advance(len(cells[0]))
                     first_row += len(table.dataset)
         return portion_rows
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import Embed, InputError, Scorer
-from jaxdistill.core.ops.nearest import nearest_others, overlap
+from jaxdistill.core.ops.nearest import nearest_others
 from jaxdistill.data.text import files_of, read
 from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Sources, TestSet, spearman
 from jaxdistill.models.vectors import similarities, unit_rows, unit_vectors, vectors_of_pairs
@@ -61,9 +61,11 @@ class AgreementTask:
         vectors, left, right = vectors_of_pairs(embed, self.first, self.second, roles=roles)
         scores = {METRIC: spearman(self.teacher, np.einsum("ne,ne->n", vectors[left], vectors[right]), name=name)}
         if self.nearest is not None:
-            nearest = nearest_others(vectors, vectors, count=max(RANKS))[1]
-            recalls = {RECALL(rank): overlap(self.nearest[:, :rank], nearest[:, :rank]) for rank in RANKS}
-            scores |= {metric: recall for metric, recall in recalls.items() if metric in self.metrics}
+            nearest = nearest_others(vectors, count=max(RANKS))
+            for rank in RANKS:
+                if RECALL(rank) in self.metrics:
+                    is_shared = (self.nearest[:, :rank, None] == nearest[:, None, :rank]).any(axis=2)
+                    scores[RECALL(rank)] = float(is_shared.mean())
         return scores
 
 
@@ -71,7 +73,7 @@ def agreement_task(teacher: Embed, first: Sequence[str], second: Sequence[str]) 
     """The evaluation on these pairs; computes the teacher's similarities, and its neighbours among all of their sentences."""
     vectors, left, right = vectors_of_pairs(teacher, first, second)
     similarities = np.einsum("ne,ne->n", vectors[left], vectors[right])
-    nearest = nearest_others(vectors, vectors, count=max(RANKS))[1]
+    nearest = nearest_others(vectors, count=max(RANKS))
     return AgreementTask(first=tuple(first), second=tuple(second), teacher=similarities, nearest=nearest)
 
 
@@ -85,7 +87,7 @@ def held_out_task(
     """
     sentences, count = list(vectors), len(vectors)
     unit = unit_rows(np.stack(list(vectors.values())))
-    _, nearest = nearest_others(unit, unit, count=max(RANKS))
+    nearest = nearest_others(unit, count=max(RANKS))
     # A shift by 1 to count - 1 is never the sentence itself.
     random_others = (np.arange(count) + np.random.default_rng(seed).integers(1, count, size=count)) % count
     left, right = np.tile(np.arange(count), 2), np.concatenate([nearest[:, 0], random_others])

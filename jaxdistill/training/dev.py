@@ -108,8 +108,8 @@ def chosen_metric(measured: Collection[str], best: str = "") -> str:
 def measured_metrics(config: Config, tasks: Mapping[str, Task], compared: int) -> list[str]:
     """All metrics of a run, the preferred one first: of `tasks`, and of agreement with the teacher on `compared` sentences, if any. A
     recall needs more others than its rank."""
-    ranks = [] if config.teacher.scores_pairs else [rank for rank in agreement.RECALLS if rank < compared - 1]
-    return [*tasks, *([agreement.METRIC] if compared else []), *(agreement.RECALLS[rank] for rank in ranks)]
+    ranks = [] if config.teacher.scores_pairs else [rank for rank in agreement.RANKS if rank < compared - 1]
+    return [*tasks, *([agreement.METRIC] if compared else []), *(agreement.RECALL(rank) for rank in ranks)]
 
 
 def dev_agreement(

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from jaxdistill.config import (
     Columns,
     default_workdir,
-    flat_stages,
+    flat,
     in_every_stage,
     load_config,
     parse_stages,
@@ -129,7 +129,7 @@ def distill(
         "run.seed": seed,
     }
     stages = configured(config, text, arguments, options or {})
-    chosen = flat_stages(stages)
+    chosen = flat(*stages)
     if workdir is None:  # the same for calls that resume each other, another for any other training
         fixed = {name: value for name, value in chosen.items() if re.sub(r"^stage\d+\.", "", name) not in EXTENSIONS}
         digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:8]
@@ -141,7 +141,7 @@ def distill(
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
     # For the model card: the options that differ from the config's, without local folders.
-    before = flat_stages(parse_stages(load_config(config)))
+    before = flat(*parse_stages(load_config(config)))
     changed = {
         name: public_argument(f"{name}={value}").partition("=")[2] if isinstance(value, str) else value
         for name, value in chosen.items()
@@ -173,9 +173,7 @@ def configured(spec: str, text: Text, arguments: Mapping[str, Any], options: Map
             continue
         if name in KINDS:
             if isinstance(value, type) or not KINDS[name].is_kind(value):
-                raise InputError(
-                    f"{name}={value!r:.60} is no {name} with its options; give one such as {KINDS[name].example}."
-                )
+                raise InputError(f"{name}={value!r:.60} is no {name} with its options; give one of jaxdistill.{name}s.")
             fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
             first[name] = ConfigDict({**fields, "kind": KINDS[name].name_of(value)})
         else:

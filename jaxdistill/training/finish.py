@@ -16,7 +16,7 @@ from jaxdistill.core import SECOND
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import write_atomic
-from jaxdistill.core.paths import cache_folder, public_name, without_folders
+from jaxdistill.core.paths import cache_folder, public_name
 from jaxdistill.core.runtime import versions
 from jaxdistill.data.text import TEXT, split_specs
 from jaxdistill.evals import sts
@@ -180,10 +180,13 @@ def student_facts(
     """What the model card says of a student before it learns anything."""
     names = [model.source for model in teachers] or config.teacher.shown
     origin = origin_of(*(teachers if config.student.model == "teacher" else [*teachers, student]))
+    source, specs = student.source, [*names, stage_export(config.student.model, workdir)]
+    for spec in sorted(filter(None, specs), key=len, reverse=True):  # longest first: a spec may be part of another
+        source = source.replace(spec, public_name(spec))  # without the folders of local paths
     return Facts(
         name=workdir.resolve().name,
         teacher=", ".join(map(public_name, names)),
-        student=without_folders(student.source, [*names, stage_export(config.student.model, workdir)]),
+        student=source,
         base_models=origin["base_models"],
         languages=origin["languages"],
         seed=config.run.seed,

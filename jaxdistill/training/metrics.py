@@ -20,9 +20,9 @@ from tqdm.auto import tqdm
 
 from jaxdistill.core import Array, Diverged
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.cluster.mesh import peak_flops_per_s
+from jaxdistill.core.cluster.mesh import PEAK_FLOPS_PER_S
 from jaxdistill.core.files import write_atomic
-from jaxdistill.core.runtime import Bar, duration, error_of_input, seconds_between
+from jaxdistill.core.runtime import Bar, duration, last_line
 from jaxdistill.training.workdir.folder import LOG, METRICS
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def logged(workdir: pathlib.Path, command: str) -> Iterator[None]:
         note(f"$ {command}")
         yield
     except BaseException as error:
-        line = f"interrupted{error}" if isinstance(error, KeyboardInterrupt) else error_of_input(error)
-        _printed.error("%s", line or "failed:", exc_info=None if line else error)
+        expected = last_line(error)
+        _printed.error("%s", expected[0] if expected else "failed:", exc_info=None if expected else error)
         raise
     finally:
         for logger in loggers:
@@ -109,8 +109,9 @@ class Goodput:
         scalars = {f"seconds/{name}": value for name, value in seconds.items()}
         scalars["goodput"] = self.total["steps"] / max(sum(self.total.values()), 1e-9)
         scalars["tflops_per_s"] = device_flops_per_s / 1e12
-        if peak := peak_flops_per_s(jax.devices()[0].device_kind):
-            scalars["utilisation"] = device_flops_per_s / peak
+        for words, peak in PEAK_FLOPS_PER_S.items():
+            if words in jax.devices()[0].device_kind:
+                scalars.setdefault("utilisation", device_flops_per_s / peak)
         return scalars
 
 
@@ -154,14 +155,12 @@ class Metrics:
         self.goodput, self.start, self.steps = goodput, start, run.program.steps
         self.learning_rate, self.batch_size, self.callbacks = run.program.schedule, run.batches.batch_size, callbacks
         bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}{postfix}]"
-        is_first = processes.is_first()
-        bar = Bar(initial=start, total=self.steps, disable=not is_first, dynamic_ncols=True, bar_format=bar_format)
+        bar = Bar(initial=start, total=self.steps, disable=not processes.is_first(), bar_format=bar_format)
         self.bar = files.enter_context(bar)
-        self.bar.mininterval = seconds_between()
         self.pending: list[tuple[int, Mapping[str, Array]]] = []
         """Steps whose metrics have not been fetched from the devices."""
         self.jsonl = self.event = self.records = None
-        if not is_first:
+        if not processes.is_first():
             return
         last_step = -1 if is_new else start
         path = run.workdir / METRICS

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from jaxdistill.config import flat, flat_stages, of_stage
+from jaxdistill.config import flat, of_stage
 from jaxdistill.config.options import WITHOUT_EFFECT, Config
 from jaxdistill.core import InputError, plugins
 from jaxdistill.core.cluster import mesh as meshes
@@ -49,7 +49,7 @@ def run_stages(
     def facts() -> dict[str, Any]:
         """What must be the same in all processes at the start, by name."""
         data = data_folder()
-        options = {name: value for name, value in flat_stages(stages).items() if not name.endswith("data.cache_folder")}
+        options = {name: value for name, value in flat(*stages).items() if not name.endswith("data.cache_folder")}
         return options | {
             "jaxdistill": source_digest()[:12],
             "jax": jax.__version__,

@@ -39,11 +39,6 @@ QUEUE_RULE = (r"objective/.*\bring$", ("", BATCH_AXES, ""))
 """Splits each batch of a queue over the devices, so that each device writes its part of a new batch locally."""
 
 
-def peak_flops_per_s(device_kind: str) -> float | None:
-    """Peak rate of a device's bfloat16 products; None if unknown, as for CPUs."""
-    return next((peak for words, peak in PEAK_FLOPS_PER_S.items() if words in device_kind), None)
-
-
 def on_host(array: Array) -> np.ndarray:
     """Fetches a whole array to this host. If it is split over hosts, all processes must call this together."""
     if isinstance(array, np.ndarray) or array.is_fully_addressable or array.is_fully_replicated:
@@ -57,10 +52,7 @@ def make_mesh(
     slices: int = 0,
     devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm] - an alias that jax makes at run time
 ) -> Mesh:
-    """Arranges the devices as `[slice, data, model]`: `slices` times all that remain times `model_axis`.
-
-    With `slices=0` there are as many slices as the devices report, or one if they report none.
-    """
+    """Arranges the devices as `[slice, data, model]`: `slices` (0: as many as they report, or one) times the rest times `model_axis`."""
     slice_indices = {device: getattr(device, "slice_index", None) or 0 for device in devices or jax.devices()}
     devices = sorted(slice_indices, key=slice_indices.__getitem__)  # stable
     slices = slices or len({*slice_indices.values()})
@@ -78,11 +70,8 @@ def batch_devices(mesh: Mesh | AbstractMesh) -> int:
 
 
 def pack_groups(requested: int, mesh: Mesh, batch_size: int) -> int:
-    """Number of groups of a batch, of equal size on every device.
-
-    It is `requested`, lowered to a divisor of `batch_size` and then raised to a multiple of the devices that split the batch. If
-    that does not divide the batch, it is the number of these devices.
-    """
+    """Number of groups of a batch, of equal size on every device: `requested`, lowered to a divisor of `batch_size` and then raised to a
+    multiple of the devices that split the batch, or else the number of these devices."""
     devices = batch_devices(mesh)
     if batch_size % devices:
         lower = batch_size // devices * devices
@@ -99,8 +88,7 @@ def local_groups(mesh: Mesh, groups: int) -> Integer[np.ndarray, " local"]:
 
 
 def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
-    """The sharding of each leaf of `tree`, by the first rule whose pattern matches its path and whose axes are as many
-    as the leaf's; replicated without such a rule."""
+    """The sharding of each leaf, by the first rule that matches its path and number of axes; replicated without such a rule."""
 
     def choose(path, leaf):
         name = path_name(path)
@@ -119,21 +107,18 @@ def unsharded(params: Params, shardings: Mapping[str, NamedSharding], dtype: DTy
     in every product. Kernels are sent in `dtype`, to which products round them anyway; gradients are summed in float32.
     Stacks of layers stay split; the weights of one layer, cut from a stack, are gathered.
     """
-
-    def gathered(path: str, array: Array) -> Array:
+    whole = dict(params)
+    for path, array in params.items():
         split = shardings[path]
-        if "data" not in split.spec:
-            return array
+        if "data" not in split.spec or (path.startswith(STACKED) and array.ndim == len(split.spec)):
+            continue
         if path.startswith(STACKED):
-            if array.ndim == len(split.spec):
-                return array
             split = NamedSharding(split.mesh, PartitionSpec(*split.spec[1:]))
         axes = [None if axis == "data" else axis for axis in split.spec]
         # Biases, norms and tables stay float32: unlike kernels, they are not rounded when they are used.
         sent_dtype = jnp.dtype(dtype if path.endswith("/kernel") else array.dtype)
-        return _gather(array, split, NamedSharding(split.mesh, PartitionSpec(*axes)), sent_dtype.name)
-
-    return {path: gathered(path, array) for path, array in params.items()}
+        whole[path] = _gather(array, split, NamedSharding(split.mesh, PartitionSpec(*axes)), sent_dtype.name)
+    return whole
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
@@ -145,9 +130,8 @@ def _gather_forward(array: Array, split: NamedSharding, whole: NamedSharding, se
     return _gather(array, split, whole, sent_dtype), None
 
 
-def _gather_backward(split: NamedSharding, whole: NamedSharding, sent_dtype: str, saved: None, cotangent: Array):
+def _gather_backward(split: NamedSharding, _whole: NamedSharding, _sent_dtype: str, _saved: None, cotangent: Array):
     # Not cast to `sent_dtype`: rounding before the sum over devices would lose small contributions.
-    del whole, sent_dtype, saved
     return (jax.lax.with_sharding_constraint(cotangent, split),)
 
 
@@ -155,7 +139,7 @@ _gather.defvjp(_gather_forward, _gather_backward)
 
 
 def check_rules(rules: Rules, tree: Any, mesh: Mesh) -> None:
-    """Raises `InputError` for a rule of run.sharding that matches no parameter in `tree`, or that cannot split one that it matches."""
+    """Raises `InputError` for a rule of run.sharding that matches no parameter in `tree`, or cannot split one."""
     shapes = {path_name(path): np.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     for pattern, axes in rules:
         rule = f"run.sharding: the rule {(pattern, tuple(axes))}"
@@ -186,13 +170,13 @@ def place(tree: Any, sharding: Any) -> Any:
 
 def place_frozen(params: FrozenParams, shardings: Mapping[str, Any], dtype: DTypeLike) -> dict[str, jax.Array]:
     """Places a frozen model's parameters on devices, one by one; if `dtype` is bfloat16, kernels are first rounded to it."""
-
-    def rounded(path: str, array: Any) -> Any:
+    placed = {}
+    for path, shape in frozen_shapes(params, dtype).items():
+        array = params[path]
         if isinstance(array, list):
-            return np.stack([rounded(path, layer) for layer in array])
-        return array.astype(_frozen_dtype(path, array, dtype), copy=False)
-
-    return {path: place(rounded(path, array), shardings[path]) for path, array in params.items()}
+            array = np.stack([np.asarray(layer, shape.dtype) for layer in array])
+        placed[path] = place(array.astype(shape.dtype, copy=False), shardings[path])
+    return placed
 
 
 def frozen_shapes(params: FrozenParams, dtype: DTypeLike) -> dict[str, jax.ShapeDtypeStruct]:
@@ -201,14 +185,9 @@ def frozen_shapes(params: FrozenParams, dtype: DTypeLike) -> dict[str, jax.Shape
     for path, array in params.items():
         layer = array[0] if isinstance(array, list) else array
         shape = (len(array), *layer.shape) if isinstance(array, list) else layer.shape
-        shapes[path] = jax.ShapeDtypeStruct(shape, _frozen_dtype(path, layer, dtype))
+        is_rounded = jnp.dtype(dtype) == jnp.bfloat16 and path.endswith("/kernel")
+        shapes[path] = jax.ShapeDtypeStruct(shape, jnp.dtype(dtype if is_rounded else layer.dtype))
     return shapes
-
-
-def _frozen_dtype(path: str, array: Array, dtype: DTypeLike) -> np.dtype:
-    """The dtype in which a frozen model's parameter is stored for products in `dtype`."""
-    is_rounded = jnp.dtype(dtype) == jnp.bfloat16 and path.endswith("/kernel")
-    return jnp.dtype(dtype if is_rounded else array.dtype)
 
 
 def place_batch(batch: Any, mesh: Mesh) -> Any:

@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,27 +23,18 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import InputError, PairScorer, RoleEmbed, Scorer, error_line
+from jaxdistill.core import InputError, PairScorer, RoleEmbed, Scorer, error_line, first_few
 from jaxdistill.core.files import writing
 from jaxdistill.core.runtime import last_line
 
 Result = TypeVar("Result")
 
-JOIN_SECONDS = 60
-"""How long processes wait for each other at the start; JAXDISTILL_JOIN_SECONDS overrides it."""
 HEARTBEAT_SECONDS = 15
 """Silence after which JAX counts a process as dead and ends the others."""
-SHUTDOWN_SECONDS = 24 * 60 * 60
-"""How long finished processes wait for the first one, which may still upload files."""
-LAST_SECONDS = 3.0
-"""How long process 0 stays alive after an error: when it ends, the others end, and they must print their errors first."""
 VERDICT_SECONDS = HEARTBEAT_SECONDS + 5.0
-"""Time within which JAX ends this process if its error was caused by another process's death."""
+"""Time within which JAX ends this process, with a status that makes launchers restart it, if another one's death caused its error."""
 FAILED = 1
 """Exit status after an error other than `InputError`."""
-LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
-"""Variables with the number of processes that SLURM or Open MPI has started."""
-TPU_DEVICES = ("/dev/accel0", "/dev/vfio/0")
 
 
 class SharedError(InputError):
@@ -54,9 +45,8 @@ class SharedError(InputError):
 def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
     """Joins the processes of the run, if there are several; enter it before using JAX's devices.
 
-    `facts` returns what must be the same in all processes, and is not called if there is only one, or if JAX's distributed service
-    already runs. Raises `InputError` if JAX does not find the others, or, in every process, if the facts differ. If a process never
-    joins, JAX aborts.
+    `facts` returns what must be the same in all processes. Raises `InputError` if JAX does not find the others, or, in every process,
+    if the facts differ. If a process never joins, JAX aborts.
     """
     if jax.distributed.is_initialized() or not may_have_others():
         yield
@@ -64,16 +54,17 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
     # JAX's preemption service would take SIGTERM away from the program's own handler, and handles no other signal.
     jax.config.update("jax_enable_preemption_service", False)
     try:
-        seconds = _whole_number("JAXDISTILL_JOIN_SECONDS") or JOIN_SECONDS
+        seconds = int(os.environ.get("JAXDISTILL_JOIN_SECONDS") or 60)
         # If a process never joins, JAX aborts with a stack trace; this line says what it was waiting for.
         print(f"joining the other processes, for at most {seconds} s (JAXDISTILL_JOIN_SECONDS)", flush=True)
-        # JAX finds the others on TPU hosts, or by its own, SLURM's, Open MPI's or Kubernetes' variables.
+        # JAX finds the others on TPU hosts, or by SLURM's, Open MPI's or Kubernetes' variables, or these.
+        count_text, index_text = (os.environ.get(f"JAX_{name}") for name in ("NUM_PROCESSES", "PROCESS_ID"))
         jax.distributed.initialize(
-            num_processes=_whole_number("JAX_NUM_PROCESSES"),
-            process_id=_whole_number("JAX_PROCESS_ID"),
+            num_processes=int(count_text) if count_text else None,
+            process_id=int(index_text) if index_text else None,
             initialization_timeout=seconds,
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
-            shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+            shutdown_timeout_seconds=24 * 60 * 60,  # the first process may still upload files
         )
     except Exception as error:  # JAX asks servers, and those packages' errors have no common base
         raise InputError(
@@ -89,13 +80,18 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
             all_facts |= facts()
         yield
     except BaseException as error:
-        _end(error)
-
-
-def _whole_number(variable: str) -> int | None:
-    """The value of an environment variable; None if it is unset or empty."""
-    text = os.environ.get(variable)
-    return int(text) if text else None
+        # Says why this process ends, and exits at once: a normal exit would wait for the others, which JAX then ends.
+        expected = last_line(error)
+        text, status = expected or ("".join(traceback.format_exception(error)), FAILED)
+        if not expected:  # the error may come from a collective that failed because another process has died
+            os.write(2, b"\nan error; JAX says soon if another process has died\n")
+            time.sleep(VERDICT_SECONDS)
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+        os.write(2, f"\n{text.rstrip()}\n".encode())
+        if is_first():
+            time.sleep(3.0)  # when this process ends, the others end, and they must print their errors first
+        os._exit(status)
 
 
 def may_have_others() -> bool:
@@ -104,44 +100,24 @@ def may_have_others() -> bool:
         return False
     if os.environ.get("JAX_COORDINATOR_ADDRESS") or "JOB_COMPLETION_INDEX" in os.environ:
         return True
-    if any(os.environ.get(name, "1") not in ("", "1") for name in LAUNCHERS):
+    if any(os.environ.get(name, "1") not in ("", "1") for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")):
         return True
-    return os.environ.get("JAX_PLATFORMS", "").lower() != "cpu" and any(map(os.path.exists, TPU_DEVICES))
-
-
-def _end(error: BaseException) -> NoReturn:
-    """Prints why this process ends, and exits at once: a normal exit would wait for the others, which JAX then ends.
-
-    An unexpected error may come from a collective that failed because another process has died. JAX soon ends this process for
-    that reason, with a status that makes launchers restart it, so such an error first leaves JAX time to do so.
-    """
-    expected = last_line(error)
-    text, status = expected or ("".join(traceback.format_exception(error)), FAILED)
-    if not expected:
-        os.write(2, b"\nan error; JAX says soon if another process has died\n")
-        time.sleep(VERDICT_SECONDS)
-    with contextlib.suppress(Exception):
-        sys.stdout.flush()
-    os.write(2, f"\n{text.rstrip()}\n".encode())
-    if is_first():
-        time.sleep(LAST_SECONDS)
-    os._exit(status)
+    has_tpus = os.path.exists("/dev/accel0") or os.path.exists("/dev/vfio/0")
+    return has_tpus and os.environ.get("JAX_PLATFORMS", "").lower() != "cpu"
 
 
 @contextlib.contextmanager
 def agreed() -> Iterator[dict[str, Any]]:
-    """Yields a dict to fill with facts (JSON values), which all processes compare as the block ends.
-
-    If any fact differs, all raise the same `InputError`, which names the differences.
-    """
+    """Yields a dict to fill with facts (JSON values), which all processes compare as the block ends: if any differs, all raise the
+    same `InputError`, which names the differences."""
     facts: dict[str, Any] = {}
     yield facts
     first, *others = gathered(facts)
     for number, other in enumerate(others, start=1):
         keys = [key for key in {**first, **other} if first.get(key) != other.get(key)]
         if keys:
-            shown = "; ".join(
-                f"{key} is {first.get(key)!r} in the first, {other.get(key)!r} in the other" for key in keys
+            shown = first_few(
+                [f"{key} is {first.get(key)!r} in the first, {other.get(key)!r} in the other" for key in keys]
             )
             raise InputError(
                 f"process 0 and process {number} do not run the same training ({shown}); start all with the same "
@@ -170,8 +146,7 @@ def wait(what: str) -> None:
 class StopVote:
     """Makes all processes stop after the same step, without ever making a step wait for another process.
 
-    Every step starts a maximum over the processes' requested exit statuses. It is read `delay` steps later, when it is
-    ready anyway, so all processes read the same status after the same step.
+    Every step starts a maximum over the processes' requested exit statuses, which is read `delay` steps later, when it is ready anyway.
     """
 
     def __init__(self, mesh: Mesh, *, delay: int):
@@ -181,8 +156,8 @@ class StopVote:
         self._highest = jax.jit(jnp.max, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
     def after_step(self, status: int) -> int:
-        """The status with which all processes exit after this step, or 0 to go on. Every process calls this after every step, with
-        the exit status of the signal that it received, or 0."""
+        """The status with which all processes exit after this step, or 0 to go on; every process calls it after every step, with the
+        status of the signal that it received, or 0."""
         if count() == 1:
             return status
         local = np.full(len(self._sharding.addressable_devices), status, np.int32)
@@ -201,10 +176,8 @@ def folder_owner(folder: Path) -> int:
 
 
 def run_in_all(work: Callable[[], Result]) -> Result:
-    """Runs `work`, which may call models of `over_processes`, and returns its result. All must call this together.
-
-    An `InputError` in one process, such as for an unreadable file, is raised in all, so that none waits forever.
-    """
+    """The result of `work`, which may call models of `over_processes`; all must call this together. An `InputError` in one process is
+    raised in all, so that none waits forever."""
     problem, result = "", None
     try:
         result = work()
@@ -231,10 +204,9 @@ def over_processes(embed: RoleEmbed | Scorer) -> Any:
         return PairScorer(score, cast(Any, embed))
 
     def embed_slices(sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]:
-        def compute(rows: slice) -> Float[np.ndarray, "n e"]:
-            return embed(sentences[rows], role=role if isinstance(role, str) else role[rows])
-
-        return _in_slices(len(sentences), compute)
+        return _in_slices(
+            len(sentences), lambda rows: embed(sentences[rows], role=role if isinstance(role, str) else role[rows])
+        )
 
     return embed_slices
 

@@ -5,21 +5,18 @@ user, and stay when the folder is replaced.
 """
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jaxdistill.core import InputError, error_line
 
-ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/{1,2}[^/]")
-"""An address such as `gs://bucket/folder`, also after `Path` has shortened it to `gs:/bucket/folder`."""
 UNFINISHED_SUFFIX = ".unfinished"
 """Suffix of hidden files and folders that are being written."""
 MARK = "jaxdistill.json"
@@ -27,8 +24,8 @@ MARK = "jaxdistill.json"
 
 
 def is_remote(path: str | Path) -> bool:
-    """Whether `path` is an address of an object store or server."""
-    return ADDRESS.match(str(path)) is not None
+    """Whether `path` is an address such as `gs://bucket/folder`, also after `Path` has shortened it to `gs:/bucket/folder`."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/{1,2}[^/]", str(path)) is not None
 
 
 def local(path: str | Path, option: str) -> Path:
@@ -75,20 +72,16 @@ def inside(root: Path, path: Path) -> Path:
     return path
 
 
-def is_unfinished(path: Path) -> bool:
-    """Whether a file or folder, by its name, is being written or was left unfinished by a killed program."""
-    return path.name.startswith(".") and path.name.endswith(UNFINISHED_SUFFIX)
-
-
 @contextlib.contextmanager
 def drafted(path: Path) -> Iterator[Path]:
-    """Yields a hidden path beside `path` to write to, which then replaces `path`; an error changes nothing."""
+    """Yields a hidden path beside `path`, for a new file or folder, which then replaces `path`; an error changes nothing."""
     # Shortened, so that the suffix does not exceed the file system's limit on names.
-    draft = path.with_name(f".{path.name[:40]}.{os.getpid()}{UNFINISHED_SUFFIX}")
+    draft = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}{UNFINISHED_SUFFIX}")
     try:
         yield draft
         draft.replace(path)
     finally:
+        shutil.rmtree(draft, ignore_errors=True)
         draft.unlink(missing_ok=True)
 
 
@@ -119,46 +112,36 @@ def writing(path: Path, remedy: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
-        if error.errno == errno.ENOSPC:
-            reason = "no space left on the disk; free some space and run the same command again"
-        raise InputError(f"{path} could not be written: {reason}{remedy}.") from error
+        raise InputError(f"{path} could not be written: {error.strerror or error}{remedy}.") from error
 
 
 def make_folder_atomic(folder: Path, fill: Callable[[Path], None], *, what: str) -> None:
-    """Creates a cache folder under a temporary name, then renames it; keeps one that another process has made meanwhile.
-
-    `fill` writes the content into the temporary folder; `what` names it for the `InputError` if the folder cannot be written.
-    """
+    """Creates a cache folder under a temporary name, which `fill` fills, then renames it; keeps one that another process has made
+    meanwhile. `what` names the content for the `InputError` if the folder cannot be written."""
     with writing(folder, f"; or choose another cache folder for {what} (--config.data.cache_folder, JAXDISTILL_CACHE)"):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
         try:
-            fill(draft)
-            draft.replace(folder)
+            with drafted(folder) as draft:
+                draft.mkdir(parents=True)
+                fill(draft)
         except OSError:
             if not folder.is_dir():
                 raise
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
 
 
 def marked_files(folder: Path) -> dict[str, str]:
     """Digests of the files that the folder's marker lists; empty without a marker or a list."""
-    try:
-        return dict(json.loads((folder / MARK).read_bytes())["files"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+    return read_json(folder / MARK).get("files", {}) if (folder / MARK).is_file() else {}
 
 
-def is_unchanged(path: Path, digest: str) -> bool:
-    """Whether the file exists and still has this digest."""
-    return path.is_file() and file_digest(path) == digest
+def file_digests(folder: Path) -> dict[str, str]:
+    """Digests of the files in a folder and below."""
+    return {name: file_digest(folder / name) for name in file_names(folder)}
 
 
 def changed_files(folder: Path) -> list[str]:
     """The files that the folder's marker lists and that are changed or missing."""
-    return [name for name, digest in marked_files(folder).items() if not is_unchanged(folder / name, digest)]
+    present = file_digests(folder)
+    return [name for name, digest in marked_files(folder).items() if present.get(name) != digest]
 
 
 def refuse_foreign(folder: Path, *, advice: str = "Give another --out.") -> None:
@@ -169,39 +152,36 @@ def refuse_foreign(folder: Path, *, advice: str = "Give another --out.") -> None
 
 @contextlib.contextmanager
 def replacing(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
-    """Yields the path of a new version of `folder`, to be filled, which then replaces `folder` by two renames.
+    """Yields the path of a new version of `folder`, to be filled, which then replaces `folder` by two renames; an error changes nothing.
 
-    The user's own files stay, and files of ours that the user has edited stay as `NAME.edited`. If `folder` already holds the same
-    files, it is left unchanged. An error changes nothing. Raises `InputError` if `folder` is not empty and has no marker. The new
-    marker has the `facts` besides the list of files.
+    The user's own files stay, and files of ours that the user has edited stay as `NAME.edited`. The marker has the `facts` besides the
+    list of files. Raises `InputError` if `folder` is not empty and has no marker.
     """
     new = folder.with_name(f".{folder.name[:40]}.new{UNFINISHED_SUFFIX}")
     old = folder.with_name(f".{folder.name[:40]}.old{UNFINISHED_SUFFIX}")
-    if old.is_dir() and not folder.exists():  # a program was killed between the two renames
+    if old.is_dir() and not folder.exists():  # a program ended between the two renames
         old.rename(folder)
     refuse_foreign(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(new, ignore_errors=True)
+    for leftover in (new, old):
+        shutil.rmtree(leftover, ignore_errors=True)
     try:
         yield new
-        digests = {name: file_digest(new / name) for name in file_names(new)}
-        before = marked_files(folder)
-        if before == digests and not changed_files(folder):
+        digests, before, present = file_digests(new), marked_files(folder), file_digests(folder)
+        if before == digests == {name: present.get(name) for name in before}:
             return
         (new / MARK).write_text(json.dumps({**facts, "files": digests}, indent=2) + "\n", encoding="utf-8")
-        for name in file_names(folder):
-            if name != MARK and not is_unchanged(folder / name, before.get(name, "")):
+        for name, digest in present.items():
+            if name != MARK and before.get(name) != digest:
                 copy = new / (f"{name}.edited" if name in digests else name)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(folder / name, copy)
         if folder.exists():
             folder.rename(old)
         new.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
     finally:
-        if old.is_dir() and not folder.exists():
-            old.rename(folder)
-        for leftover in (new, old):
-            shutil.rmtree(leftover, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
 
 
 def file_names(folder: Path) -> list[str]:

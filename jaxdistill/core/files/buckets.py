@@ -14,12 +14,9 @@ from typing import Any
 
 from jaxdistill.core import InputError, TemporaryError, error_line
 from jaxdistill.core.files import make_folder_atomic
-from jaxdistill.core.paths import objects_cache
+from jaxdistill.core.paths import cache_folder
 
-SIGN_IN = {
-    "s3": "`aws configure` or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "gs": "`gcloud auth application-default login`",
-}
+SIGN_IN = {"s3": "`aws configure` or AWS_ACCESS_KEY_ID", "gs": "`gcloud auth application-default login`"}
 """Maps schemes of addresses to how to sign in."""
 
 log = logging.getLogger(__name__)
@@ -47,69 +44,61 @@ def store_errors(address: str) -> Iterator[None]:
         if isinstance(error, InputError) or number in (errno.ENOSPC, errno.EDQUOT) or getattr(error, "filename", None):
             raise  # not the store's: a fault of the local disk
         line = re.sub(r"[?][^ ]*", "", f"{type(error).__name__}: {error_line(error):.200}")  # signatures are in queries
-        refused = isinstance(error, ImportError | FileNotFoundError | PermissionError) or number == errno.EINVAL
-        refused = refused or str(getattr(error, "code", "")) in ("401", "403", "404")
-        if refused or "Credentials" in line or "Forbidden" in line:
+        is_refused = isinstance(error, ImportError | FileNotFoundError | PermissionError) or number == errno.EINVAL
+        is_refused = is_refused or str(getattr(error, "code", "")) in ("401", "403", "404")
+        if is_refused or re.search("Credentials|Forbidden", line):
             sign_in = SIGN_IN[address.partition(":")[0]]
             raise InputError(f"{address} is not accessible ({line}); check it, or sign in with {sign_in}.") from error
         raise TemporaryError(f"{address} cannot be reached ({line}); give the same command again.") from error
 
 
-def _client(address: str) -> Any:
-    """fsspec's client of the store."""
-    import fsspec  # imported here: only addresses need it
-
-    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs the traceback of an error that it also raises
-    return fsspec.filesystem(address.partition(":")[0], use_listings_cache=False)
-
-
-def objects(address: str | Path) -> dict[str, str]:
-    """Maps the objects at or below an address, or that a glob matches, to their versions.
-
-    Both are strings: an object's address, and what its store says of it, which changes when it is replaced.
-    """
-    address = checked_address(address)
-    found: Any = {}
-    with store_errors(address):
-        client = _client(address)
-        with contextlib.suppress(FileNotFoundError):
-            found = (client.glob if glob.has_magic(address) else client.find)(address, detail=True)
-    scheme = address.partition(":")[0]
-    files = {path: info for path, info in sorted(found.items()) if info["type"] == "file" and not path.endswith("/")}
-    return {f"{scheme}://{path}": str(info) for path, info in files.items()}
-
-
 def fetched_files(address: str | Path) -> list[Path]:
     """Local copies of the objects that an address or a glob names, sorted; empty if there are none."""
     address = checked_address(address)
-    is_glob = glob.has_magic(address)
-    files = {file: version for file, version in objects(address).items() if is_glob or file == address}
-    return [_fetched(file, {file: version}) for file, version in files.items()]
+    client, versions = objects(address)
+    names = [name for name in versions if glob.has_magic(address) or name == address]
+    return [_fetched(client, name, {name: versions[name]}) for name in names]
 
 
 def fetched_folder(address: str | Path, patterns: Sequence[str]) -> Path:
     """A local copy of the objects below an address whose names match one of the patterns; raises `InputError` if none does."""
     address = checked_address(address)
-    files = {
-        file: version
-        for file, version in objects(address).items()
-        if any(fnmatch.fnmatch(file.removeprefix(f"{address}/"), pattern) for pattern in patterns)
+    client, versions = objects(address)
+    chosen = {
+        name: version
+        for name, version in versions.items()
+        if any(fnmatch.fnmatch(name.removeprefix(f"{address}/"), pattern) for pattern in patterns)
     }
-    if not files:
+    if not chosen:
         raise InputError(f"{address} does not exist or holds no such files; check the bucket and the path.")
-    return _fetched(address, files)
+    return _fetched(client, address, chosen)
 
 
-def _fetched(root: str, versions: Mapping[str, str]) -> Path:
+def objects(address: str) -> tuple[Any, dict[str, str]]:
+    """fsspec's client, and the addresses of the objects at or below one, or that a glob matches, with what the store says of each,
+    which changes when it is replaced."""
+    import fsspec  # imported here: only addresses need it
+
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs the traceback of an error that it also raises
+    scheme = address.partition(":")[0]
+    found: Any = {}
+    with store_errors(address):
+        client = fsspec.filesystem(scheme, use_listings_cache=False)
+        with contextlib.suppress(FileNotFoundError):
+            found = (client.glob if glob.has_magic(address) else client.find)(address, detail=True)
+    files = {path: info for path, info in sorted(found.items()) if info["type"] == "file" and not path.endswith("/")}
+    return client, {f"{scheme}://{path}": str(info) for path, info in files.items()}
+
+
+def _fetched(client: Any, root: str, versions: Mapping[str, str]) -> Path:
     """The local copy of objects at or below `root`, by address; each version is downloaded once."""
-    folder = objects_cache() / address_digest(json.dumps([root, versions]))
+    folder = cache_folder() / "fetched" / address_digest(json.dumps([root, versions]))
     name = root.rpartition("/")[2]
 
     def fill(draft: Path) -> None:
         log.info("fetching %s", root)
-        paths = [f"{draft / name}{address.removeprefix(root)}" for address in versions]
         with store_errors(root):
-            _client(root).get([*versions], paths)
+            client.get([*versions], [f"{draft / name}{address.removeprefix(root)}" for address in versions])
 
     if not folder.is_dir():
         make_folder_atomic(folder, fill, what=f"the copy of {root}")

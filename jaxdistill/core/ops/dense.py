@@ -5,6 +5,7 @@ natively. JAX's own transpose rule would multiply by the float32 cotangent in th
 """
 
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -45,22 +46,16 @@ def _backward(dtype, dtypes, saved, cotangent):
     x, kernel = saved
     cotangent = computed_once(cotangent.astype(dtype))
     d_x = jnp.einsum("...o,io->...i", cotangent, kernel, preferred_element_type=jnp.float32)
-    d_kernel = _kernel_gradient(x.reshape(-1, x.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1]))
+    x, y = x.reshape(-1, x.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1])
+    plain = partial(jnp.einsum, "ti,to->io", preferred_element_type=jnp.float32)
+    if min(*x.shape, y.shape[1]) < MIN_SIZE or not has_bfloat16_units():
+        d_kernel = plain(x, y)
+    else:
+        d_kernel = jax.lax.platform_dependent(x, y, cpu=_with_transposed_copy, default=plain)
     return d_x.astype(dtypes[0]), d_kernel.astype(dtypes[1])
 
 
 _product.defvjp(_forward, _backward)
-
-
-def _kernel_gradient(x: Float[Array, "t i"], y: Float[Array, "t o"]) -> Float[Array, "i o"]:
-    """`x.T @ y` of bfloat16 arrays with float32 sums; `x` is the product's input, `y` its output's cotangent."""
-
-    def plain(x: Array, y: Array) -> Array:
-        return jnp.einsum("ti,to->io", x, y, preferred_element_type=jnp.float32)
-
-    if x.shape[0] < MIN_SIZE or min(x.shape[1], y.shape[1]) < MIN_SIZE or not has_bfloat16_units():
-        return plain(x, y)
-    return jax.lax.platform_dependent(x, y, cpu=_with_transposed_copy, default=plain)
 
 
 def _with_transposed_copy(x: Float[Array, "t i"], y: Float[Array, "t o"]) -> Float[Array, "i o"]:
@@ -77,11 +72,8 @@ def _with_transposed_copy(x: Float[Array, "t i"], y: Float[Array, "t o"]) -> Flo
 
 
 def computed_once(x: Array) -> Array:
-    """Returns `x`, and makes accelerators compute it once, before the products that read it.
-
-    Without it, XLA's TPU compiler computes `x` again inside each of these products, and programs grow and take longer to
-    compile. Has no effect on CPUs.
-    """
+    """Returns `x`, and makes accelerators compute it once. Otherwise XLA's TPU compiler computes it again inside each product that reads
+    it, which makes programs larger and slower to compile."""
     return jax.lax.platform_dependent(x, cpu=lambda x: x, default=jax.lax.optimization_barrier)
 
 
@@ -96,9 +88,6 @@ def has_bfloat16_units() -> bool:
     """Whether the hardware multiplies bfloat16 natively: TPUs, GPUs, and CPUs with AMX or AVX512-BF16."""
     if jax.default_backend() != "cpu":
         return True
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            flags = file.read()
-    except OSError:
-        return False
+    cpuinfo = Path("/proc/cpuinfo")
+    flags = cpuinfo.read_text(encoding="utf-8") if cpuinfo.exists() else ""
     return "amx_bf16" in flags or "avx512_bf16" in flags

@@ -22,22 +22,17 @@ BLOCK_PAIRS = 8192
 def nearest(
     queries: Float[np.ndarray, "q e"], blocks: Iterable[Float[np.ndarray, "_ _"]], *, count: int, dot: bool = False
 ) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
-    """The `count` rows with the largest cosine similarity to each query, best first.
+    """The `count` rows with the largest cosine similarity, or dot product, to each query: similarities and indices, best first.
+
+    Vectors have any length; a zero vector has cosine 0 to all. Ties are ordered by index. There are fewer if there are fewer rows.
 
     Args:
-      queries: vectors of any length; a zero vector has cosine 0 to all rows.
       blocks: consecutive rows, read once; one block and its similarities are in memory at a time.
-      count: rows per query; fewer are returned if there are fewer.
-      dot: compare by dot product instead.
-
-    Returns:
-      Cosines in [-1, 1] or dot products, and indices of rows; ties are ordered by index.
     """
     scores = np.zeros((len(queries), 0), np.float32)
     rows = np.zeros((len(queries), 0), np.int64)
-    chunks = [
-        np.asarray(queries[start : start + QUERY_ROWS], np.float32) for start in range(0, len(queries), QUERY_ROWS)
-    ]
+    queries = np.asarray(queries, np.float32)
+    chunks = [queries[start : start + QUERY_ROWS] for start in range(0, len(queries), QUERY_ROWS)]
     first_row = 0
     for block in blocks:
         block = np.asarray(block, np.float32)
@@ -53,21 +48,14 @@ def nearest(
     return scores, rows
 
 
-def nearest_others(
-    queries: Float[np.ndarray, "q e"], rows: Float[np.ndarray, "n e"], *, count: int
-) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
-    """Like `nearest`, for queries that are the first rows: leaves out each query's own row."""
-    blocks = (rows[at : at + BLOCK_ROWS] for at in range(0, len(rows), BLOCK_ROWS))
-    cosines, nearest_rows = nearest(queries, blocks, count=count + 1)
-    # The stable sort moves the query's own row to the end, and the last column is dropped. If the own row is not among
-    # the best, because equal rows precede it, the worst row is dropped.
-    order = np.argsort(nearest_rows == np.arange(len(queries))[:, None], axis=1, kind="stable")[:, :-1]
-    return np.take_along_axis(cosines, order, axis=1), np.take_along_axis(nearest_rows, order, axis=1)
-
-
-def overlap(first: Integer[np.ndarray, "q best"], second: Integer[np.ndarray, "q best"]) -> float:
-    """Share of the rows found for each query in `first` that are also in `second`, in [0, 1]; the mean over queries."""
-    return float((first[:, :, None] == second[:, None, :]).any(axis=2).mean())
+def nearest_others(vectors: Float[np.ndarray, "n e"], *, count: int) -> Integer[np.ndarray, "n best"]:
+    """Indices of the `count` rows with the largest cosine similarity to each row, without itself, best first."""
+    blocks = (vectors[at : at + BLOCK_ROWS] for at in range(0, len(vectors), BLOCK_ROWS))
+    _, rows = nearest(vectors, blocks, count=count + 1)
+    # The stable sort moves a row itself to the end, and the last column is dropped. If it is not among the best, because equal rows
+    # precede it, the worst row is dropped.
+    order = np.argsort(rows == np.arange(len(vectors))[:, None], axis=1, kind="stable")[:, :-1]
+    return np.take_along_axis(rows, order, axis=1)
 
 
 def scores_of_pairs(

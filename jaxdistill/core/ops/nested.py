@@ -29,20 +29,6 @@ class Nested(Objective):
     """Widths; the full one counts once, whether or not it is among them."""
     targets: Literal["truncated", "projected"]
 
-    student_views = alias("objective.student_views")
-    teacher_views = alias("objective.teacher_views")
-    queue_size = alias("objective.queue_size")
-    reserve_rows = alias("objective.reserve_rows")
-    reads = alias("objective.reads")
-    couples_examples = alias("objective.couples_examples")
-    compares_texts = alias("objective.compares_texts")
-    any_width = alias("objective.any_width")
-    scored = alias("objective.scored")
-    logits = alias("objective.logits")
-    similarity = alias("objective.similarity")
-    largest_label = alias("objective.largest_label")
-    variant = alias("objective.variant")
-
     @property
     def _projected(self) -> bool:
         return self.targets == "projected" and bool(self.teacher_views)
@@ -85,3 +71,7 @@ class Nested(Objective):
             metrics[f"loss/{dim}"] = jnp.mean(losses)
             total = total + losses
         return total / (1 + len(shorter)), states, metrics
+
+
+for name in Objective.__annotations__:  # what a nested objective needs is what the objective itself needs
+    setattr(Nested, name, alias(f"objective.{name}"))

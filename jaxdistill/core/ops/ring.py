@@ -105,62 +105,62 @@ def _backward(local, average, cotangents):
 _with_gradient.defvjp(_forward, _backward)
 
 
-def _local(queries, rows, pushes, own_keys, *, expired, starts_full, block_rows):
-    """Computation of one device on `queries [b/devices, q, e]`, `rows [c, b/devices, e]`, `own_keys [b/devices, e]`."""
-    b, q, e = queries.shape
+def _local(queries, ring, pushes, own_keys, *, expired, starts_full, block_rows):
+    """Computation of one device on `queries [b/devices, q, e]`, `ring [c, b/devices, e]`, `own_keys [b/devices, e]`."""
+    blocks, b, e = ring.shape
+    q = queries.shape[1]
     flat = queries.reshape(b * q, e)
     # Queries travel, keys stay: the batch is small, the queue is not.
     all_queries = jax.lax.all_gather(flat, BATCH_AXES, tiled=True)
-    filled = rows.shape[0] if starts_full else pushes
-    scanned = _scan_ring(
-        all_queries, rows, (pushes - 1) % rows.shape[0], filled,
-        expired=expired, without_newest=own_keys is not None, block_rows=block_rows,
-    )  # fmt: skip
-    carry = _merge(scanned)
-    # After the merge each device has its own sentences again, and adds their own keys locally.
-    if own_keys is not None:
-        carry = _absorb_own(carry, flat, jnp.repeat(own_keys, q, axis=0))
-    maximum, total, average = carry
-    return (maximum + jnp.log(total)).reshape(b, q), (average / total[:, None]).reshape(b, q, e)
-
-
-def _scan_ring(queries, ring, newest, filled, *, expired, without_newest, block_rows):
-    """Maximum [q], sum of exponentials [q] and weighted sum of keys [q, e] of `queries [q, e]` over this device's part of the ring.
-
-    Leaves out the rows `expired` of the oldest block, blocks from `filled` on, which hold nothing yet, and, with
-    `without_newest`, the newest block.
-    """
-    blocks, b, e = ring.shape
-    span = min(max(block_rows // b, 1), blocks)
+    newest = (pushes - 1) % blocks
     # Rows are numbered over all devices, because `expired` counts rows of the whole block.
     row = jax.lax.axis_index(BATCH_AXES) * b + jnp.arange(b)
     block = jnp.arange(blocks, dtype=jnp.int32)
     is_masked = (block == (newest + 1) % blocks)[:, None] & ((row >= expired[0]) & (row < expired[1]))[None, :]
-    is_masked = is_masked | (block >= filled)[:, None]
-    if without_newest:
+    # Blocks that hold nothing yet.
+    is_masked = is_masked | (block >= (blocks if starts_full else pushes))[:, None]
+    if own_keys is not None:
         is_masked = is_masked | (block == newest)[:, None]
     # Before the loop, because the compiler would repeat it inside for every query.
     mask = jnp.where(is_masked, MASKED, 0.0)
 
     def absorb_blocks(carry, start, count):
         keys, key_mask = (jax.lax.dynamic_slice_in_dim(x, start, count, axis=0) for x in (ring, mask))
-        return _absorb(carry, queries, keys.reshape(count * b, e), key_mask.reshape(count * b))
+        return _absorb(carry, all_queries, keys.reshape(count * b, e), key_mask.reshape(count * b))
 
-    maximum = jnp.full(queries.shape[0], MIN_LOGIT, jnp.float32)
-    total = jnp.zeros(queries.shape[0], jnp.float32)
-    carry = (maximum, total, jnp.zeros(queries.shape, jnp.float32))
+    maximum = jnp.full(all_queries.shape[0], MIN_LOGIT, jnp.float32)
+    total = jnp.zeros(all_queries.shape[0], jnp.float32)
+    carry = (maximum, total, jnp.zeros(all_queries.shape, jnp.float32))
     # Slices have a static size: the loop takes `span` blocks at a time, and the rest is absorbed after it.
+    span = min(max(block_rows // b, 1), blocks)
     rounds = blocks // span
     carry = jax.lax.fori_loop(
         jnp.int32(0), jnp.int32(rounds), lambda i, carry: absorb_blocks(carry, i * jnp.int32(span), span), carry
     )
     if blocks % span:
         carry = absorb_blocks(carry, jnp.int32(rounds * span), blocks % span)
-    return carry
+    # Merges the devices' partial results; each device receives those of its own sentences. Both sums are in one array, so that one
+    # collective suffices.
+    maximum, total, weighted = carry
+    highest = jax.lax.pmax(maximum, BATCH_AXES)
+    scale = jnp.exp(maximum - highest)
+    sums = jnp.concatenate([weighted * scale[:, None], (total * scale)[:, None]], axis=1)
+    sums = jax.lax.psum_scatter(sums, BATCH_AXES, scatter_dimension=0, tiled=True)
+    maximum = jax.lax.dynamic_slice_in_dim(highest, jax.lax.axis_index(BATCH_AXES) * b * q, b * q)
+    total, weighted = sums[:, -1], sums[:, :-1]
+    if own_keys is not None:  # each device adds its own sentences' keys
+        own = jnp.repeat(own_keys, q, axis=0)
+        logits = jnp.sum(flat * own, axis=-1)
+        highest = jnp.maximum(maximum, logits)
+        scale, weight = jnp.exp(maximum - highest), jnp.exp(logits - highest)
+        maximum, total = highest, total * scale + weight
+        weighted = weighted * scale[:, None] + weight[:, None] * own
+    return (maximum + jnp.log(total)).reshape(b, q), (weighted / total[:, None]).reshape(b, q, e)
 
 
 def _absorb(carry, queries, keys, mask):
-    """Online softmax: rescales the sums of `carry`, as `_scan_ring` returns them, to the new maximum and adds the keys' part."""
+    """Online softmax: rescales the `carry` of maximum [q], sum of exponentials [q] and weighted sum of keys [q, e] to the new maximum,
+    and adds the keys' part."""
     maximum, total, weighted = carry
     # One addition masks maximum and weights alike, because the maximum is never below MIN_LOGIT.
     logits = _products("qe,ke->qk", queries, keys) + mask[None, :]
@@ -178,25 +178,3 @@ def _products(equation: str, x: Float[Array, "q _"], keys: Float[Array, "k e"]) 
     """
     exact = jax.lax.Precision.HIGHEST if keys.dtype == jnp.float32 else None
     return jnp.einsum(equation, x.astype(keys.dtype), keys, precision=exact, preferred_element_type=jnp.float32)
-
-
-def _absorb_own(carry, queries, own_keys):
-    """Like `_absorb`, with one key per query."""
-    maximum, total, weighted = carry
-    logits = jnp.sum(queries * own_keys, axis=-1)
-    new = jnp.maximum(maximum, logits)
-    scale, weight = jnp.exp(maximum - new), jnp.exp(logits - new)
-    return new, total * scale + weight, weighted * scale[:, None] + weight[:, None] * own_keys
-
-
-def _merge(carry):
-    """Merges the devices' partial results; each device receives the results of its own sentences."""
-    maximum, total, weighted = carry
-    highest = jax.lax.pmax(maximum, BATCH_AXES)
-    scale = jnp.exp(maximum - highest)
-    # Both sums in one array, so that one collective suffices.
-    sums = jnp.concatenate([weighted * scale[:, None], (total * scale)[:, None]], axis=1)
-    sums = jax.lax.psum_scatter(sums, BATCH_AXES, scatter_dimension=0, tiled=True)
-    local = sums.shape[0]
-    start = jax.lax.axis_index(BATCH_AXES) * local
-    return jax.lax.dynamic_slice_in_dim(highest, start, local), sums[:, -1], sums[:, :-1]

@@ -33,13 +33,10 @@ def without_own(logits: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def spread_out(vectors: Float[Array, "b v e"]) -> Float[Array, ""]:
-    """The spread-out regulariser, `M1^2 + max(0, M2 - 1/e)`; mean over the views.
+    """The spread-out regulariser of unit vectors, `M1^2 + max(0, M2 - 1/e)`; mean over the views.
 
     `M1` is the mean of the cosines of different examples in the same view, `M2` the mean of their squares. Vectors that are
     spread evenly over the sphere have `M1 = 0` and `M2 = 1/e`.
-
-    Args:
-      vectors: of unit length.
 
     Source: Zhang et al., Learning Spread-out Local Feature Descriptors, ICCV 2017 (arXiv 1708.06320).
     """

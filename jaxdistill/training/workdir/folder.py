@@ -24,22 +24,21 @@ from etils import epath
 from filelock import FileLock, Timeout
 from fsspec.config import conf
 
-from jaxdistill.config import flat, nested, parse_config, refuse_other_training
-from jaxdistill.config.options import Config
-from jaxdistill.core import InputError, InUseError, errors_of
+from jaxdistill.config import flat, nested, parse_config
+from jaxdistill.config.options import EXTENSIONS, Config
+from jaxdistill.core import InputError, InUseError, errors_of, first_few
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import (
     MARK,
     UNFINISHED_SUFFIX,
     changed_files,
     is_remote,
-    is_unfinished,
     local,
     read_json,
     write_atomic,
 )
 from jaxdistill.core.files.buckets import address_digest, checked_address, objects, store_errors
-from jaxdistill.core.paths import cache_folder, objects_cache
+from jaxdistill.core.paths import cache_folder
 
 EXPORT = "export"
 """Folder of the exported student."""
@@ -111,8 +110,14 @@ def claim_workdir(workdir: Path, config: Config, *, write: bool) -> Config | Non
         )
     before = read_config(workdir)
     if before is not None:
-        refuse_other_training(flat(before), flat(config), workdir=str(workdir))
-    elif workdir.exists() and any(path.name != LOCK and not is_unfinished(path) for path in workdir.iterdir()):
+        then, now = flat(before), flat(config)
+        changed = [key for key in sorted({*then, *now}) if then.get(key) != now.get(key) and key not in EXTENSIONS]
+        if changed:
+            shown = first_few([f"{key}: {then.get(key)!r} there, {now.get(key)!r} now" for key in changed])
+            raise InputError(
+                f"{workdir} was made with another config ({shown}). Use the same options or another --workdir."
+            )
+    elif workdir.exists() and any(path.name != LOCK and path.suffix != UNFINISHED_SUFFIX for path in workdir.iterdir()):
         raise InputError(f"{workdir} is not empty and not a workdir of this program; use another --workdir.")
     if write:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -211,7 +216,8 @@ class Workdir:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
-        for address in objects(str(self.bucket)):
+        _, versions = objects(str(self.bucket))
+        for address in versions:
             name = address.removeprefix(f"{self.bucket}/")
             if not {CHECKPOINTS, RUNNING} & {*name.split("/")}:
                 (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -255,7 +261,7 @@ def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Workdir]:
 
 def fetched(workdir: str | Path) -> Workdir:
     """A workdir for reading: a local one itself, or a copy of the files in a bucket."""
-    files = Workdir(local_folder(workdir, objects_cache()), address_of(workdir))
+    files = Workdir(local_folder(workdir, cache_folder() / "fetched"), address_of(workdir))
     files.download()
     return files
 
