@@ -131,10 +131,11 @@ class Prompting:
     export stores it as its prompt `document`."""
 
     def prompted(self, data: Data, model: SentenceModel, section: str) -> SentenceModel:
-        """The model with its prompts for the roles of the text; raises `InputError` for a prompt for a role that no sentence has.
+        """The model with these prompts; raises `InputError` for a prompt for a role that no sentence of the text has.
 
         `section` is `teacher` or `student`.
         """
+        model = model.with_prompt(self.prompt) if self.prompt else model
         used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))
         if used:
             model = model.with_role_prompts({role: getattr(self, f"{role}_prompt") for role in used})
@@ -201,7 +202,6 @@ class Encoder(Prompting, Teacher):
     def read(self, context: ModelContext, *, frozen: bool) -> SentenceModel:
         """Loads the model, with its prompts; `frozen` keeps weights in the stored dtype."""
         model = load_model(
-            context.located(self.model), pooling=self.pooling, max_length=self.max_length, prompt=self.prompt, frozen=frozen,
-            option="teacher.pooling",
+            context.located(self.model), pooling=self.pooling, max_length=self.max_length, frozen=frozen, option="teacher.pooling"
         )  # fmt: skip
         return self.prompted(context.data, model, "teacher")

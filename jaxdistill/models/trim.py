@@ -49,50 +49,53 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
     """The tokenizer with only the entries of these ids, special tokens, and the entries that spell other words."""
     content, ids = json.loads(tokenizer.to_str()), tokenizer.get_vocab(with_added_tokens=True)
     model, entry_of_id = content["model"], {id: entry for entry, id in ids.items()}
+    post_processor = content.get("post_processor") or {}
+    processors = post_processor.get("processors", [post_processor])
     special = {token["content"] for token in content["added_tokens"] if token["special"]} | {model.get("unk_token")}
     if model.get("unk_id") is not None:
         special.add(model["vocab"][model["unk_id"]][0])
-    for processor in _processors(content):
-        special |= {processor[role][0] for role in ("sep", "cls") if role in processor}
+    for processor in processors:
+        special |= {processor[role][0] for role in {"sep", "cls"} & processor.keys()}
         for token in processor.get("special_tokens", {}).values():
             special |= set(token["tokens"])
     entries = {entry_of_id[id] for id in used if id in entry_of_id} | (special & ids.keys())
-    entries |= _spelling(content, entries) & ids.keys()
+    if model["type"] != "WordLevel":
+        # Single characters of the entries and of ASCII, and bytes, spell any word. Some of them are no entries.
+        prefix = model.get("continuing_subword_prefix") or ""
+        characters = {character for entry in entries for character in entry.removeprefix(prefix)}
+        characters |= set(string.printable)
+        spelling = characters | {prefix + character for character in characters}
+        if model.get("byte_fallback"):
+            spelling |= set(BYTES)
+        if any('"ByteLevel"' in json.dumps(content.get(step)) for step in ("pre_tokenizer", "normalizer")):
+            spelling |= set(pre_tokenizers.ByteLevel.alphabet())
+        entries |= spelling & ids.keys()
     if model["type"] == "BPE":
         entries |= _merged(model, entries - {token["content"] for token in content["added_tokens"]})
     if model["type"] == "Unigram":
         least_likely, _ = min(model["vocab"], key=itemgetter(1))
         entries.add(least_likely)
-    kept_ids = sorted(ids[entry] for entry in entries)
-    new_ids = {old: new for new, old in enumerate(kept_ids)}
-    return Tokenizer.from_str(tokenizer_json(_renumbered(content, ids, new_ids)))
+    new_ids = {old: new for new, old in enumerate(sorted(ids[entry] for entry in entries))}
+    if model["type"] == "Unigram":
+        model["vocab"] = [piece for old, piece in enumerate(model["vocab"]) if old in new_ids]
+        model["unk_id"] = new_ids.get(model["unk_id"])
+    else:
+        model["vocab"] = {entry: new_ids[old] for entry, old in model["vocab"].items() if old in new_ids}
+    if model["type"] == "BPE":
+        model["merges"] = [pair for pair in model["merges"] if {*pair, "".join(pair)} <= model["vocab"].keys()]
+    added = [token | {"id": new_ids[token["id"]]} for token in content["added_tokens"] if token["id"] in new_ids]
+    for processor in processors:
+        for role in {"sep", "cls"} & processor.keys():
+            processor[role][1] = new_ids[processor[role][1]]
+        for token in processor.get("special_tokens", {}).values():
+            token["ids"] = [new_ids[ids[text]] for text in token["tokens"]]
+    return Tokenizer.from_str(tokenizer_json(content | {"added_tokens": added}))
 
 
 def old_ids(before: Tokenizer, after: Tokenizer) -> Integer[np.ndarray, " v"]:
     """The id of each entry of a trimmed tokenizer before trimming, ascending."""
     entries = (str(after.id_to_token(index)) for index in range(after.get_vocab_size()))
     return np.array([before.token_to_id(entry) for entry in entries], np.int64)
-
-
-def _processors(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The post-processors in the content of a `tokenizer.json`; editing these dicts edits `content`."""
-    outer = content.get("post_processor") or {}
-    return outer.get("processors", [outer])
-
-
-def _spelling(content: Mapping[str, Any], entries: Collection[str]) -> set[str]:
-    """Texts that spell words letter by letter: single characters of the entries and of ASCII, and bytes. Some are no entries."""
-    model = content["model"]
-    if model["type"] == "WordLevel":
-        return set()
-    prefix = model.get("continuing_subword_prefix") or ""
-    characters = {character for entry in entries for character in entry.removeprefix(prefix)} | set(string.printable)
-    spelling = characters | {prefix + character for character in characters}
-    if model.get("byte_fallback"):
-        spelling |= set(BYTES)
-    if any('"ByteLevel"' in json.dumps(content.get(step)) for step in ("pre_tokenizer", "normalizer")):
-        spelling |= set(pre_tokenizers.ByteLevel.alphabet())
-    return spelling
 
 
 def _merged(model: Mapping[str, Any], entries: Collection[str]) -> set[str]:
@@ -106,30 +109,6 @@ def _merged(model: Mapping[str, Any], entries: Collection[str]) -> set[str]:
             symbols[index : index + 2] = [symbols[index] + symbols[index + 1]]
             merged.add(symbols[index])
     return merged
-
-
-def _renumbered(content: dict[str, Any], ids: Mapping[str, int], new_ids: Mapping[int, int]) -> dict[str, Any]:
-    """The tokenizer's JSON with only the entries that `new_ids` has, which maps old ids to new ones.
-
-    `ids` maps all entries to their old ids.
-    """
-    model = content["model"]
-    if model["type"] == "Unigram":
-        vocab = [piece for old, piece in enumerate(model["vocab"]) if old in new_ids]
-        changed: dict[str, Any] = {"vocab": vocab, "unk_id": new_ids.get(model["unk_id"])}
-    else:
-        vocab = {entry: new_ids[old] for entry, old in model["vocab"].items() if old in new_ids}
-        changed = {"vocab": vocab}
-        if model["type"] == "BPE":
-            changed["merges"] = [pair for pair in model["merges"] if {*pair, "".join(pair)} <= vocab.keys()]
-    added = [token | {"id": new_ids[token["id"]]} for token in content["added_tokens"] if token["id"] in new_ids]
-    for processor in _processors(content):
-        for role in ("sep", "cls"):
-            if role in processor:
-                processor[role][1] = new_ids[processor[role][1]]
-        for token in processor.get("special_tokens", {}).values():
-            token["ids"] = [new_ids[ids[text]] for text in token["tokens"]]
-    return content | {"model": model | changed, "added_tokens": added}
 
 
 def write(tokenizer: Tokenizer, origin: Path, folder: Path) -> None:
@@ -221,12 +200,9 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
     if not folder.is_dir():
         make_folder_atomic(folder, fill, what="the trimmed tokenizer")
     result = with_trimmed(model, folder)
-    log.info(
-        "vocabulary trimmed from %s to %s tokens, which saves %s parameters",
-        f"{len(model.params[WORDS]):,}",
-        f"{len(result.params[WORDS]):,}",
-        f"{model.parameter_count - result.parameter_count:,}",
-    )
+    before, after = (len(one.params[WORDS]) for one in (model, result))
+    saved = model.parameter_count - result.parameter_count
+    log.info(f"vocabulary trimmed from {before:,} to {after:,} tokens, which saves {saved:,} parameters")
     return result
 
 

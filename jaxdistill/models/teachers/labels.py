@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import InputError
+from jaxdistill.core.ops.nearest import scores_of_pairs
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.runtime import Advance
 from jaxdistill.data import targets
@@ -57,10 +58,8 @@ class Labels(Encoder):
         refuse_mixed(labellers)  # their scores differ in scale
         scores = [scores_of(labeller, inputs) for labeller in labellers]
         mean = np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32))
-        log.info(
-            "labels: %s pairs by %s, mean %.3f, %s of them below 0", f"{mean.size:,}",
-            ", ".join(labeller.source for labeller in labellers), mean.mean(), f"{np.count_nonzero(mean < 0.0):,}",
-        )  # fmt: skip
+        names, below = ", ".join(labeller.source for labeller in labellers), np.count_nonzero(mean < 0.0)
+        log.info(f"labels: {mean.size:,} pairs by {names}, mean {mean.mean():.3f}, {below:,} of them below 0")
         return (mean,)
 
 
@@ -103,15 +102,6 @@ def scores_of(labeller: Labeller, inputs: TargetInputs) -> Float[np.ndarray, "ro
         lambda sentences, advance: embedder.encode(sentences, prompt="", show_progress_bar=advance),
         list(index_of), embedder.width, what="labelling sentences",
     )  # fmt: skip
-    scores = np.zeros((store.rows, len(columns) - 1), np.float32)
-    for begin in range(0, store.rows, targets.BLOCK_ROWS):
-        block = slice(begin, begin + targets.BLOCK_ROWS)
-        first, *others = (np.asarray(vectors[column[block]], np.float64) for column in indices)
-        for index, other in enumerate(others):
-            products = np.einsum("ne,ne->n", first, other)
-            if compares_by_dot and logits:
-                scores[block, index] = products
-            else:
-                lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(other, axis=1)
-                scores[block, index] = products / np.maximum(lengths, 1e-12)
-    return scores
+    is_dot, (first, *others) = compares_by_dot and logits, indices
+    scores = [scores_of_pairs(vectors, vectors, first, other, dot=is_dot, dtype=np.float64) for other in others]
+    return np.stack(scores, axis=1)
