@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,7 +15,6 @@ from jaxdistill.encoders.layers import INITIAL_DEVIATION, uniform_as_torch
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.checkpoints.model import POOLER, SentenceModel, check_size
 from jaxdistill.models.checkpoints.modules import sentence_tensors
-from jaxdistill.models.checkpoints.tokenizer import read_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -93,26 +91,12 @@ def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
 
 
 def fresh(
-    template: SentenceModel, key: jax.Array, *, width: int, depth: int, heads: int = 0, intermediate: int = 0,
-    tokenizer_folder: Path | None = None,
-) -> SentenceModel:  # fmt: skip
+    template: SentenceModel, key: jax.Array, *, width: int, depth: int, heads: int = 0, intermediate: int = 0
+) -> SentenceModel:
     """A randomly initialised student of a given size, with the family, tokenizer, prompts and pooling of `template`.
 
-    Zeros stand for one attention head per 64 of `width`, and feed-forward networks of four times `width`. A `tokenizer_folder`
-    with a tokenizer like BERT's (`data.wordpiece`) makes the student a BERT.
+    Zeros stand for one attention head per 64 of `width`, and feed-forward networks of four times `width`.
     """
-    if tokenizer_folder is not None:
-        tokenizer = read_tokenizer(tokenizer_folder)
-        tokenizer.enable_truncation(template.max_length)
-        entries, pad_id = tokenizer.get_vocab_size(), tokenizer.token_to_id("[PAD]")
-        architecture = plain_architecture(
-            template.definition.architecture, "bert", vocab_size=entries, pad_id=pad_id, token_types=2
-        )
-        definition = dataclasses.replace(template.definition, architecture=architecture)
-        template = dataclasses.replace(
-            template, definition=definition, tokenizer=tokenizer, tokenizer_folder=tokenizer_folder,
-            source=f"its own with {entries:,} entries",
-        )  # fmt: skip
     old, pooling = template.definition.architecture, template.definition.pooling
     # Layers take the template's first kinds; head widths are new, and there are as many key heads as query heads.
     architecture = dataclasses.replace(

@@ -57,8 +57,8 @@ class OutsideVectors(StoredVectors):
                 for begin in range(0, len(of_role), self.texts_per_call):
                     batch = of_role[begin : begin + self.texts_per_call]
                     texts = [text.text(view, rows[index]) for index in batch]
-                    failed = f"{source} failed at row {rows[batch[0]] + 1:,} of the text; run it again to continue after the last block"
-                    with foreign_errors(failed):
+                    failed = f"{source} failed at row {rows[batch[0]] + 1:,} of the text"
+                    with foreign_errors(f"{failed}; run it again to continue after the last block"):
                         result = self.embed(texts, role)
                     if result.shape != (len(batch), width):
                         raise InputError(f"{source} gives {list(result.shape)} numbers, not {[len(batch), width]}.")
