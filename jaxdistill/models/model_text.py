@@ -44,11 +44,8 @@ def text_portions(data: Data) -> list[Portion]:
 def student_text(
     data: Data, objective: Objective, student: SentenceModel, length: int, *, of_rows: bool, progress: bool
 ) -> TokenStore:
-    """The text tokenised for the student, at most `length` tokens per sentence, and split into chunks if `data` says so.
-
-    Raises `InputError` if chunks have no possible length, or if whole rows are needed: by a view, or by the teacher's targets
-    (`of_rows`).
-    """
+    """The text tokenised for the student, at most `length` tokens per sentence, and split into chunks if `data` says so. Raises
+    `InputError` if these have no possible length, or a view or the teacher's targets (`of_rows`) need whole rows."""
     views, chunking = objective.student_views, None
     if data.chunk_tokens:
         pairs = [view for view in views if view != TEXT and (view in (SECOND, *PAIRS) or view in dict(data.columns))]

@@ -93,10 +93,7 @@ def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
 def fresh(
     template: SentenceModel, key: jax.Array, *, width: int, depth: int, heads: int = 0, intermediate: int = 0
 ) -> SentenceModel:
-    """A randomly initialised student of a given size, with the family, tokenizer, prompts and pooling of `template`.
-
-    Zeros stand for one attention head per 64 of `width`, and feed-forward networks of four times `width`.
-    """
+    """A randomly initialised student with the family, tokenizer, prompts and pooling of `template`; sizes as the options of `Fresh`."""
     old, pooling = template.definition.architecture, template.definition.pooling
     # Layers take the template's first kinds; head widths are new, and there are as many key heads as query heads.
     architecture = dataclasses.replace(

@@ -131,10 +131,7 @@ class Prompting:
     export stores it as its prompt `document`."""
 
     def prompted(self, data: Data, model: SentenceModel, section: str) -> SentenceModel:
-        """The model with these prompts; raises `InputError` for a prompt for a role that no sentence of the text has.
-
-        `section` is `teacher` or `student`.
-        """
+        """The model with these prompts; raises `InputError` for a prompt for a role that no sentence of the text has."""
         model = model.with_prompt(self.prompt) if self.prompt else model
         used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))
         if used:

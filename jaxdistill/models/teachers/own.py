@@ -48,10 +48,8 @@ class Vectors(OwnFile, StoredVectors):
 
 
 def checked_scores(array: Float[np.ndarray, "rows k"], named: str, inputs: TargetInputs) -> targets.Selected:
-    """The scores of the rows that the store keeps; raises `InputError` for a wrong count per row, or a score out of range.
-
-    `array` has one row per row of the files; `named` is the option and value that name it, for the error.
-    """
+    """Of scores for all rows of the files, those that the store keeps; raises `InputError` for a wrong count per row, or a score out of
+    range. `named` is the option and value that name the scores."""
     count, largest = len(inputs.objective.scored) - 1, inputs.objective.largest_label
     selected = targets.Selected(array, inputs.text.input_row)
     most = np.abs(selected[:]).max(initial=0.0)
