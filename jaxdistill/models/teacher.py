@@ -3,7 +3,8 @@
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, NamedTuple, Self
+from types import MappingProxyType
+from typing import NamedTuple, Self
 
 from jax.typing import DTypeLike
 
@@ -71,10 +72,9 @@ class Teacher:
     """Whether a live teacher has dropout."""
     is_outside = False
     """Whether something besides JAX computes the vectors, so that there is no `SentenceModel`."""
-
-    models: ClassVar[Sequence[str]] = ()
+    models = ()
     """Names of its models, as the options give them."""
-    files: ClassVar[Mapping[str, Sequence[str]]] = {}
+    files = MappingProxyType[str, Sequence[str]]({})
     """Maps an option to its files, which must be the same in all processes."""
 
     @property

@@ -125,30 +125,6 @@ def write(tokenizer: Tokenizer, origin: Path, folder: Path) -> None:
         (folder / "vocab.txt").write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8")
 
 
-def with_trimmed(model: SentenceModel, folder: Path) -> SentenceModel:
-    """The model with the trimmed tokenizer in `folder` and the corresponding rows of its word embeddings."""
-    tokenizer = read_tokenizer(folder)
-    tokenizer.enable_truncation(model.max_length)
-    rows, pad_id = old_ids(model.tokenizer, tokenizer), model.definition.architecture.pad_id
-    trimmed_model = dataclasses.replace(
-        model, tokenizer=tokenizer, tokenizer_folder=folder,
-        params=model.params | {WORDS: np.ascontiguousarray(model.params[WORDS][rows])},
-        source=f"{model.source}, vocabulary trimmed to {len(rows):,} tokens",
-    )  # fmt: skip
-    new_pad_id = rows.tolist().index(pad_id) if pad_id in rows else 0
-    return trimmed_model.with_architecture(vocab_size=len(rows), pad_id=new_pad_id)
-
-
-def needed_ids(model: SentenceModel) -> set[int]:
-    """Ids that stay whatever the text: of padding, of prompts, of named special tokens, and all below RoBERTa's position offset."""
-    architecture, tokenizer = model.definition.architecture, model.tokenizer
-    ids = {architecture.pad_id, *range(architecture.position_offset)}
-    for prompt in model.prompts.values():
-        ids |= set(tokenizer.encode(prompt).ids)
-    named = (tokenizer.token_to_id(token) for token in named_tokens(model.tokenizer_folder))
-    return ids | {id for id in named if id is not None}
-
-
 def unknown_prefixes(tokenizer: Tokenizer, text: str) -> set[int]:
     """Ids of the WordPiece entries before the unknown part of a word, which makes the whole word unknown.
 
@@ -177,7 +153,13 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
 
     All columns are read, also those that the training does not use: the student may be meant for more languages.
     """
-    columns, needed = columns_of(dict(data.columns) or (TEXT,)), needed_ids(model)
+    columns, architecture = columns_of(dict(data.columns) or (TEXT,)), model.definition.architecture
+    # Whatever the text, ids of padding, prompts and named special tokens stay, and all below RoBERTa's position offset.
+    needed = {architecture.pad_id, *range(architecture.position_offset)}
+    for prompt in model.prompts.values():
+        needed |= set(model.tokenizer.encode(prompt).ids)
+    named = (model.tokenizer.token_to_id(token) for token in named_tokens(model.tokenizer_folder))
+    needed |= {id for id in named if id is not None}
     prompts = sorted({model.role_prompts[role] for role in ("", *used_roles(sentence_roles(data)))})
     inputs = [FORMAT, content_digest(specs), columns, model.tokenizer.to_str(), prompts, sorted(needed)]
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
@@ -199,11 +181,18 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
 
     if not folder.is_dir():
         make_folder_atomic(folder, fill, what="the trimmed tokenizer")
-    result = with_trimmed(model, folder)
-    before, after = (len(one.params[WORDS]) for one in (model, result))
-    saved = model.parameter_count - result.parameter_count
-    log.info(f"vocabulary trimmed from {before:,} to {after:,} tokens, which saves {saved:,} parameters")
-    return result
+    tokenizer = read_tokenizer(folder)
+    tokenizer.enable_truncation(model.max_length)
+    rows, words = old_ids(model.tokenizer, tokenizer), model.params[WORDS]
+    smaller = dataclasses.replace(
+        model, tokenizer=tokenizer, tokenizer_folder=folder,
+        params=model.params | {WORDS: np.ascontiguousarray(words[rows])},
+        source=f"{model.source}, vocabulary trimmed to {len(rows):,} tokens",
+    )  # fmt: skip
+    saved = model.parameter_count - smaller.parameter_count
+    log.info(f"vocabulary trimmed from {len(words):,} to {len(rows):,} tokens, which saves {saved:,} parameters")
+    new_pad_id = rows.tolist().index(architecture.pad_id) if architecture.pad_id in rows else 0
+    return smaller.with_architecture(vocab_size=len(rows), pad_id=new_pad_id)
 
 
 def _tokens(tokenizer: Tokenizer, sentences: Iterator[str], old_ids: Integer[np.ndarray, " v"]) -> tuple[set[int], str]:
