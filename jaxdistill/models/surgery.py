@@ -204,11 +204,8 @@ def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
 def add_head(
     model: SentenceModel, out_features: int, *, key: jax.Array, activation: str = "tanh", init: str = "uniform"
 ) -> SentenceModel:
-    """The model with one more dense layer on its pooled sentences; on a static encoder, the layer has no bias.
-
-    `init` is `uniform`, as in torch, `normal`, as in Hugging Face, or `identity`, which keeps the features, truncated or padded
-    with zeros.
-    """
+    """The model with one more dense layer on its pooled sentences, initialised as `Headed.head_init` says (`identity` truncates the
+    features, or pads them with zeros); on a static encoder, the layer has no bias."""
     dense, width = model.definition.dense, model.definition.embedding_width
     bias = np.zeros(out_features, np.float32)
     if init == "identity":
