@@ -21,7 +21,7 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -112,7 +112,7 @@ def encode(
         if processes.is_first():  # in only one process: two would see each other's file
             with writing(path):
                 try_writing(path)
-        compute = _block_encoder(embedder, rows_of_text(), prompt, width)
+        compute = partial(_encoded, embedder, enumerate(rows_of_text()), prompt, width)
         digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:12]
         folder, rows = path.with_name(f".{path.name[:200]}.{digest}.part"), sum(1 for _ in rows_of_text())
         _, truncated = stored_vectors(folder, rows, width, compute, shown=show_progress_bar)
@@ -135,47 +135,39 @@ def encode(
     return path
 
 
-def _block_encoder(
-    embedder: Embedder, unread: Iterator[Row], prompt: str, width: int
-) -> Callable[[range, Advance], tuple[np.ndarray, int]]:
-    """Returns a function from a range of rows to their vectors `[n, width]` and the number of truncated texts.
-
-    Ranges must come in ascending order, because the text, `unread`, is read once; rows between them are skipped.
-    """
-    position = 0
-
-    def encode_block(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
-        nonlocal position
-        sentences = [sentence for (sentence,) in islice(unread, rows.start - position, rows.stop - position)]
-        position = rows.stop
-        encodings = list(embedder.model.encodings([prompt + sentence for sentence in sentences]))
-        ids = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
-        vectors = embedder.encode_ids(ids, advance=advance)
-        if width < embedder.width:
-            vectors = unit_rows(vectors[:, :width])
-        return vectors, sum(bool(encoding.overflowing) for encoding in encodings)
-
-    return encode_block
+def _encoded(
+    embedder: Embedder, unread: Iterator[tuple[int, Row]], prompt: str, width: int, rows: range, advance: Advance
+) -> tuple[np.ndarray, int]:
+    """The vectors `[n, width]` of a range of rows, and the number of truncated texts. `unread` are the numbered rows of the text,
+    which is read once: ranges must come in ascending order; rows between them are skipped."""
+    sentences = []
+    for row, (sentence,) in unread:
+        if row in rows:
+            sentences.append(prompt + sentence)
+        if row == rows[-1]:
+            break
+    encodings = list(embedder.model.encodings(sentences))
+    vectors = embedder.encode_ids([np.asarray(encoding.ids, np.int32) for encoding in encodings], advance=advance)
+    if width < embedder.width:
+        vectors = unit_rows(vectors[:, :width])
+    return vectors, sum(bool(encoding.overflowing) for encoding in encodings)
 
 
-def _write(path: Path, vectors: Path, suffix: str, text: Iterator[Row] | None) -> None:
+def _write(path: Path, vectors: Path, suffix: str, sentences: Iterator[Row] | None) -> None:
     """Copies a `.npy` file, or writes its vectors as a Parquet table, with the sentences of a text beside them."""
     if suffix == ".npy":
         shutil.copyfile(vectors, path)
         return
     rows, width = np.load(vectors, mmap_mode="r").shape
-    fields: list[Any] = [("embedding", pyarrow.list_(pyarrow.float32(), width))]
-    if text:
-        fields.insert(0, (TEXT, pyarrow.string()))
-    schema = pyarrow.schema(fields)
+    fields: list[Any] = [(TEXT, pyarrow.string())] if sentences else []
+    schema = pyarrow.schema([*fields, ("embedding", pyarrow.list_(pyarrow.float32(), width))])
     # Neither vectors nor sentences repeat much, so dictionary encoding would only cost time.
     with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
         for begin in range(0, rows, BLOCK_ROWS):
             # Opened again for each block: the pages of an open map count as memory of the process.
             block = np.load(vectors, mmap_mode="r")[begin : begin + BLOCK_ROWS]
-            columns: list[Any] = [pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(block.ravel()), width)]
-            if text:
-                columns.insert(0, [sentence for (sentence,) in islice(text, len(block))])
+            columns: list[Any] = [[text for (text,) in islice(sentences, len(block))]] if sentences else []
+            columns.append(pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(block.ravel()), width))
             writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
 
 

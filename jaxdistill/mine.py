@@ -17,10 +17,10 @@ The limits have the names, meaning and order of sentence-transformers' `mine_har
 tie and both see the same candidates. `relative_margin=0.05` is NV-Retriever's TopK-PercPos of 95 % (arXiv 2407.15831).
 """
 
+import csv
 import hashlib
 import json
 import logging
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+import pandas
 import tyro
 from jaxtyping import Float, Integer
 
@@ -75,15 +76,16 @@ def questions(pairs: Iterable[Sequence[str]], corpus: Iterable[Sequence[str]]) -
     if not queries:
         raise InputError("no pair has both a query and a positive; check pairs, column and positive_column.")
 
-    def key(text: str) -> bytes:  # of 8 bytes, because a corpus has millions of texts
-        return hashlib.blake2b(" ".join(text.casefold().split()).encode(), digest_size=8).digest()
+    def key(text: str) -> str:
+        return " ".join(text.casefold().split())
 
     texts = list(documents)
     # Queries that differ only in case and white space exclude each other's positives too.
-    excluded_keys = defaultdict[bytes, set[bytes]](set)
+    excluded_keys = defaultdict[str, set[str]](set)
     for query, rows in queries.items():
         excluded_keys[key(query)].update(map(key, (query, *(texts[row] for row in rows))))
-    rows_by_key: dict[bytes, list[int]] = {text_key: [] for keys in excluded_keys.values() for text_key in keys}
+    # Only of texts that are excluded somewhere, because a corpus has millions of others.
+    rows_by_key: dict[str, list[int]] = {text_key: [] for keys in excluded_keys.values() for text_key in keys}
     for row, text in enumerate(texts):
         if (text_key := key(text)) in rows_by_key:
             rows_by_key[text_key].append(row)
@@ -109,10 +111,9 @@ def hard_negatives(
 ) -> tuple[Integer[np.ndarray, "q negatives"], Float[np.ndarray, "q negatives"]]:
     """The rows and scores of each query's negatives, best first; the score is minus infinity where there are too few.
 
-    `mine` documents the limits.
+    The limits are those of `mine`.
 
     Args:
-      scores: score of each candidate with its query.
       rows: row of each candidate among the documents.
       excluded: for each query, the rows that cannot be its negatives.
       positive_scores: for each query, the scores of its positives.
@@ -148,7 +149,7 @@ class Models(NamedTuple):
     cross_encoder: Embedder | Reranker | None
     """Scores what the embedder finds."""
     cross_encoder_facts: Sequence[str]
-    """Digest and precision of the cross-encoder, which determine its scores."""
+    """What its scores depend on: its digest, and the precision of one of ours."""
     query_prompt: str
     document_prompt: str
     logits: bool
@@ -224,50 +225,32 @@ def mine(
     path = output_file(output, [".tsv"]) if output else None
     use_plugins(",".join(listed(plugins)))
     columns, corpus_columns = {TEXT: column, "positive": positive_column}, {TEXT: corpus_column}
-    pair_specs = sources_of(pairs, columns, argument="pairs")
-    corpus_specs = sources_of(corpus, corpus_columns, argument="corpus")
-    texts = questions(read(pair_specs, columns), read(corpus_specs, corpus_columns))
-
+    pair_rows = read(sources_of(pairs, columns, argument="pairs"), columns)
+    texts = questions(pair_rows, read(sources_of(corpus, corpus_columns, argument="corpus"), corpus_columns))
     # `min_score` needs no spare candidates: those farther away score lower still.
-    has_upper_limit = any(limit is not None for limit in (max_score, absolute_margin, relative_margin))
-    spare = SPARE if has_upper_limit else 1
+    spare = 1 if (max_score, absolute_margin, relative_margin) == (None, None, None) else SPARE
     range_max = range_max or range_min + spare * num_negatives + max(map(len, texts.positives))
     if num_negatives < 1 or not 0 <= range_min <= range_max - num_negatives:
-        raise InputError(
-            f"{num_negatives=} must be at least 1, {range_min=} at least 0, and {range_max=} at least their sum."
-        )
+        message = f"{num_negatives=} must be at least 1, {range_min=} at least 0, and {range_max=} at least their sum."
+        raise InputError(message)
     limits: dict[str, Any] = dict(
         num_negatives=num_negatives, range_min=range_min, range_max=range_max, max_score=max_score, min_score=min_score,
         absolute_margin=absolute_margin, relative_margin=relative_margin, sampling_strategy=sampling_strategy, seed=seed,
     )  # fmt: skip
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
-    scorer, scorer_facts = _load_cross_encoder(str(cross_encoder), batch_size, precision)
     query_prompt = embedder.prefix(prompt_name or None, "" if prompt_name else "query")
     document_prompt = embedder.prefix(corpus_prompt_name or None, "" if corpus_prompt_name else "document")
-    models = Models(embedder, scorer, scorer_facts, query_prompt, document_prompt, logits, show_progress_bar)
-    is_triplet = output_format == "triplet"
+    scorer = _load_cross_encoder(str(cross_encoder), batch_size, precision)
+    models = Models(embedder, *scorer, query_prompt, document_prompt, logits, show_progress_bar)
     if path is None:
-        return _mined(texts, models, limits, is_triplet=is_triplet)
-    origin = {
-        **limits, "output_format": output_format, "logits": logits, "prompt of a query": query_prompt,
-        "prompt of a document": document_prompt, "model": embedder.model.digest(), "max_length": embedder.model.max_length,
-        "precision": embedder.compute_dtype.name, "cross_encoder": scorer_facts[0], "text": _digest(json.dumps(texts)),
-    }  # fmt: skip
-    sizes = f"{len(texts.queries):,} queries, {len(texts.documents):,} documents"
-    if written := finished(path, origin):
-        log.info(f"{path}: {written['rows']:,} rows; {sizes}")
-        return path
-    try_writing(path)
-    table = _mined(texts, models, limits, is_triplet=is_triplet)
-    _write_table(path, table, origin)
-    log.info(f"{path}: {len(table):,} rows; {sizes}")
-    return path
+        return _mined(texts, models, limits, output_format)
+    return _written(path, texts, models, limits, output_format)
 
 
 def _load_cross_encoder(
     name: str, batch_size: int, precision: Precision
 ) -> tuple[Embedder | Reranker | None, Sequence[str]]:
-    """The cross-encoder, None without a name, and what its scores depend on: its digest and precision."""
+    """The cross-encoder, None without a name, and its `Models.cross_encoder_facts`."""
     if name.startswith(PREFIX):
         reranker = Reranker(name, batch_size=batch_size)
         return reranker, [reranker.digest()]
@@ -277,67 +260,62 @@ def _load_cross_encoder(
     return None, [""]
 
 
-def _mined(texts: Questions, models: Models, limits: Mapping[str, Any], *, is_triplet: bool) -> list[dict[str, Any]]:
-    """The rows of the output; raises `InputError` without any. `limits` are the options of `hard_negatives`."""
+def _written(path: Path, texts: Questions, models: Models, limits: Mapping[str, Any], output_format: str) -> Path:
+    """Writes the rows to a `.tsv` file, and a note of what they were made of, unless both are there."""
+    embedder = models.embedder
+    origin = {
+        **limits, "output_format": output_format, "logits": models.logits, "prompt of a query": models.query_prompt,
+        "prompt of a document": models.document_prompt, "model": embedder.model.digest(), "max_length": embedder.model.max_length,
+        "precision": embedder.compute_dtype.name, "cross_encoder": models.cross_encoder_facts[0], "text": _digest(json.dumps(texts)),
+    }  # fmt: skip
+    counts = finished(path, origin)
+    if not counts:
+        try_writing(path)
+        table = pandas.DataFrame(_mined(texts, models, limits, output_format)).replace(r"[\t\r\n]+", " ", regex=True)
+        counts = {"rows": len(table)}
+        with writing(path), drafted(path) as draft:
+            table.to_csv(draft, sep="\t", index=False, float_format="%.7g", quoting=csv.QUOTE_NONE)
+            write_note(path, origin, counts)
+    sizes = f"{len(texts.queries):,} queries, {len(texts.documents):,} documents"
+    log.info(f"{path}: {counts['rows']:,} rows; {sizes}")
+    return path
+
+
+def _mined(texts: Questions, models: Models, limits: Mapping[str, Any], output_format: str) -> list[dict[str, Any]]:
+    """The rows of the output: for each positive of a query, a row for each negative, or one row with all negatives of a query that
+    has enough. `limits` are the options of `hard_negatives`. Raises `InputError` if there are no rows."""
     num_negatives, range_max = limits["num_negatives"], limits["range_max"]
     positive_scores, scores, rows = _scored_candidates(texts, models, count=range_max)
     rows, scores = hard_negatives(scores, rows, texts.excluded, positive_scores, **limits)
-    counts = np.isfinite(scores).sum(axis=1)
-    table = _table(texts, positive_scores, rows, scores, is_triplet=is_triplet)
+    suffixes = [""] if output_format == "triplet" else [f"_{rank}" for rank in range(1, num_negatives + 1)]
+    names = ["text", "positive", *(f"negative{suffix}" for suffix in suffixes)]
+    names += ["score_positive", *(f"score_negative{suffix}" for suffix in suffixes)]
+    counts, table = np.isfinite(scores).sum(axis=1), []
+    for query, count in enumerate(counts.tolist()):
+        # The ranks of the negatives in each row: none if there are too few for a row.
+        ranks_of_rows = np.arange(count - count % len(suffixes)).reshape(-1, len(suffixes))
+        for positive, positive_score in zip(texts.positives[query], positive_scores[query], strict=True):
+            for ranks in ranks_of_rows:
+                cells = [texts.documents[row] for row in (positive, *rows[query, ranks])]
+                numbers = [float(f"{score:.7g}") for score in (positive_score, *scores[query, ranks])]
+                table.append(dict(zip(names, [texts.queries[query], *cells, *numbers], strict=True)))
     if not table:
         raise InputError(
             f"no query has enough negatives: at most {counts.max()} candidates of a query are within the limits and are not positives, "
             f"{num_negatives=}; relax the limits, raise range_max, or add documents with corpus."
         )
-    positives = np.concatenate(positive_scores)
-    log.info(f"mean score of positives {positives.mean():.4f}, of negatives {scores[np.isfinite(scores)].mean():.4f}")
+    means = np.concatenate(positive_scores).mean(), scores[np.isfinite(scores)].mean()
+    log.info("mean score of positives %.4f, of negatives %.4f", *means)
     if lacking := (counts < num_negatives).sum():
         log.info(f"{lacking:,} of {len(counts):,} queries have fewer than {num_negatives} negatives; {range_max=}")
     return table
 
 
-def _write_table(path: Path, table: Sequence[Mapping[str, Any]], origin: Mapping[str, Any]) -> None:
-    """Writes the rows to a `.tsv` file, and a note of what they were made of."""
-    with writing(path), drafted(path) as draft:
-        with open(draft, "w", encoding="utf-8", newline="\n") as file:
-            for cells in (table[0], *(row.values() for row in table)):
-                texts_of_cells = (
-                    f"{cell:.7g}" if isinstance(cell, float) else re.sub(r"[\t\r\n]+", " ", cell) for cell in cells
-                )
-                file.write("\t".join(texts_of_cells) + "\n")
-        write_note(path, origin, {"rows": len(table)})
-
-
-def _table(
-    texts: Questions, positive_scores: Sequence[np.ndarray], rows: np.ndarray, scores: np.ndarray, *, is_triplet: bool
-) -> list[dict[str, Any]]:
-    """The rows of the output, by column: for each positive of a query, a row for each negative, or one row with all negatives of a
-    query that has enough. `rows` and `scores` are those of `hard_negatives`."""
-    number = rows.shape[1]
-    suffixes = [""] if is_triplet else [f"_{rank}" for rank in range(1, number + 1)]
-    names = ["text", "positive", *(f"negative{suffix}" for suffix in suffixes)]
-    names += ["score_positive", *(f"score_negative{suffix}" for suffix in suffixes)]
-    table = []
-    for query, count in enumerate(np.isfinite(scores).sum(axis=1).tolist()):
-        groups = [[rank] for rank in range(count)]
-        if not is_triplet:
-            groups = [range(number)] if count == number else []
-        for positive, positive_score in zip(texts.positives[query], positive_scores[query], strict=True):
-            for ranks in groups:
-                cells = [texts.documents[row] for row in (positive, *rows[query, ranks])]
-                numbers = [float(f"{score:.7g}") for score in (positive_score, *scores[query, ranks])]
-                table.append(dict(zip(names, [texts.queries[query], *cells, *numbers], strict=True)))
-    return table
-
-
 def _scored_candidates(
     texts: Questions, models: Models, *, count: int
-) -> tuple[
-    list[Float[np.ndarray, " positives"]], Float[np.ndarray, "q candidates"], Integer[np.ndarray, "q candidates"]
-]:
+) -> tuple[list[np.ndarray], Float[np.ndarray, "q candidates"], Integer[np.ndarray, "q candidates"]]:
     """The scores of each query's positives, and the scores and rows of its nearest documents: `count` of them, and as many more as
-    any query excludes. Vectors and a cross-encoder's scores are cached on disk.
-    """
+    any query excludes. Vectors and a cross-encoder's scores are cached on disk."""
     embedder, scorer = models.embedder, models.cross_encoder
     folder, is_dot = cache_folder() / "mined", embedder.model.definition.similarity == "dot"
 
@@ -345,8 +323,8 @@ def _scored_candidates(
         def embed(block: Sequence[str], advance: Advance) -> np.ndarray:
             return embedder.encode([prompt + text for text in block], prompt="", show_progress_bar=advance)
 
-        facts = embedder.model.digest(), embedder.compute_dtype.name, prompt, embedder.model.max_length
-        key = _digest(*facts, *sentences)
+        model = embedder.model
+        key = _digest(model.digest(), embedder.compute_dtype.name, prompt, model.max_length, *sentences)
         return cached_vectors(folder, key, embed, sentences, embedder.width, what=title, progress=models.progress)
 
     def pair_scores(query_rows: np.ndarray, document_rows: np.ndarray) -> Float[np.ndarray, " pairs"]:

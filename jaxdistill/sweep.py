@@ -9,7 +9,6 @@ value whole: --config.data.text='"a.txt,b.txt"'. Running the same command again 
 added. Each point has its own log and workdir; sweep.csv has the scores of all. A finished point keeps its export alone.
 """
 
-import collections
 import hashlib
 import itertools
 import re
@@ -68,20 +67,17 @@ def sweep(
       A row per training: its folder `point`, `options`, `seed`, `status` (0: trained), `failure`, `metric`, `score`, `sts_average`.
     """
     study, grid = load_study(str(grid)) if isinstance(grid, str | Path) else ("", grid)
-    options = options or {}
-    lists = {name: value for name, value in options.items() if isinstance(value, list)}
-    fixed = {name: value for name, value in options.items() if name not in lists}
+    lists = {name: value for name, value in (options or {}).items() if isinstance(value, list)}
     points = [{**point, **chosen} for point in combinations(grid) for chosen in combinations(lists)]
-    rows = plan(listed(config) or [study], fixed, points, listed(seeds))
+    rows = plan(listed(config) or [study], options or {}, points, listed(seeds))
     folder = local(workdir, "workdir")
     if dry_run:
         print("\n".join(f"point {number} of {len(rows)}: {row['point']}" for number, row in enumerate(rows, 1)))
         return []
     with workdirs.locked(folder):
         for number, row in enumerate(rows, 1):
-            log = folder / f"{row['point']}.log"
+            log, was_finished = folder / f"{row['point']}.log", read_scores(row, folder)
             print(f"point {number} of {len(rows)}: {row['point']}, log {log}", end=" ... ", flush=True)
-            was_finished = read_scores(row, folder)
             row["status"] = 0 if was_finished else train(row, folder, log)
             if row["status"]:
                 last_line = re.split(r"[\r\n]+", log.read_text(encoding="utf-8", errors="replace").strip())[-1]
@@ -89,12 +85,10 @@ def sweep(
             elif not was_finished:
                 read_scores(row, folder)
             score = "-" if row["score"] is None else hundredfold(row["score"])
-            print(row["failure"] or (f"{score} (done before)" if was_finished else score))
+            print(row["failure"] or score + " (done before)" * was_finished)
             write_atomic(folder / "sweep.csv", compared(rows).to_csv(index=False))
-    digests = collections.defaultdict(set)
-    for row in rows:
-        digests[row["stages"][-1].data.text].add(row["text"])
-    if any(len(found - {None}) > 1 for found in digests.values()):
+    digests = {(row["stages"][-1].data.text, row["text"]) for row in rows if row["text"]}
+    if len(digests) > len(dict(digests)):
         raise InputError(
             "the files of data.text have changed between points, so scores are not comparable; remove the folders of the points "
             "that were trained before, or give another workdir."
@@ -197,7 +191,8 @@ def compared(rows: Sequence[Row]) -> pandas.DataFrame:
 
 def table(rows: Sequence[Row]) -> Table:
     """One line for each choice of options: means and standard deviations over seeds, times 100."""
-    frame, options = compared(rows), list(dict.fromkeys(name for row in rows for name in row["options"]))
+    frame = compared(rows)
+    options = list(frame.columns)[: list(frame.columns).index("seed")]
     names = [name for name in SCORES if any(row[name] is not None for row in rows)]
     shown = Table(*options, "seeds", "metric", *(f"{name} ± s.d." for name in names), box=SIMPLE_HEAD)
     for _, points in frame.groupby([str(row["options"]) for row in rows], sort=False):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from jaxdistill.data.options import Data
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models import trim
@@ -211,12 +212,10 @@ def model_of(kind, tokenizer, config, folder):
 def test_the_export_gives_the_same_vectors_here_and_in_sentence_transformers(kind, made, tmp_path):
     tokenizer, config, _ = made
     model = model_of(kind, Tokenizer.from_str(tokenizer.to_str()), config, tmp_path / "model")
-    _, kept = trimmed_to(tokenizer, CORPUS)
-    result = trim.trimmed(tokenizer, {*kept, *trim.needed_ids(model)})
-    (tmp_path / "trimmed").mkdir()
-    trim.write(result, tmp_path / "model", tmp_path / "trimmed")
-    student = trim.with_trimmed(model, tmp_path / "trimmed")
-    assert len(student.params[trim.WORDS]) == result.get_vocab_size() == student.definition.architecture.vocab_size
+    (tmp_path / "text.txt").write_text("\n".join(CORPUS), encoding="utf-8")
+    student = trim.trimmed_to_text([str(tmp_path / "text.txt")], Data(cache_folder=str(tmp_path / "cache")), model)
+    rows, size = len(student.params[trim.WORDS]), student.tokenizer.get_vocab_size()
+    assert rows == size == student.definition.architecture.vocab_size < tokenizer.get_vocab_size()
     expected = Embedder(model).encode(CORPUS)
     save(student, tmp_path / "export")
     assert not (tmp_path / "export" / "vocab.json").exists()
@@ -224,5 +223,5 @@ def test_the_export_gives_the_same_vectors_here_and_in_sentence_transformers(kin
     theirs = SentenceTransformer(str(tmp_path / "export"), device="cpu")
     np.testing.assert_allclose(theirs.encode(CORPUS), expected, atol=1e-5)
     auto = transformers.AutoTokenizer.from_pretrained(tmp_path / "export")
-    assert auto(CORPUS)["input_ids"] == [encoding.ids for encoding in result.encode_batch(CORPUS)]
+    assert auto(CORPUS)["input_ids"] == [encoding.ids for encoding in student.tokenizer.encode_batch(CORPUS)]
     assert auto.pad_token_id == student.definition.architecture.pad_id

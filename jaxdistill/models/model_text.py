@@ -6,7 +6,6 @@ from itertools import chain
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Integer
 
 from jaxdistill.core import SECOND, InputError, Objective, unknown_id
 from jaxdistill.core.paths import cache_folder
@@ -38,18 +37,15 @@ def sentence_roles(data: Data) -> Roles:
 
 def text_portions(data: Data) -> list[Portion]:
     """The portions of the text: its sources, or their columns if texts are split into chunks."""
-    columns, separate = columns_of(dict(data.columns) or (TEXT,)), data.chunk_tokens > 0
-    return portions(split_specs(data.text), columns, sentence_roles(data), separate=separate)
+    columns = columns_of(dict(data.columns) or (TEXT,))
+    return portions(split_specs(data.text), columns, sentence_roles(data), separate=data.chunk_tokens > 0)
 
 
 def student_text(
     data: Data, objective: Objective, student: SentenceModel, length: int, *, of_rows: bool, progress: bool
 ) -> TokenStore:
-    """The text tokenised for the student, at most `length` tokens per sentence, and split into chunks if `data` says so.
-
-    Raises `InputError` if chunks have no possible length, or if whole rows are needed: by a view, or by the teacher's targets
-    (`of_rows`).
-    """
+    """The text tokenised for the student, at most `length` tokens per sentence, and split into chunks if `data` says so. Raises
+    `InputError` if these have no possible length, or a view or the teacher's targets (`of_rows`) need whole rows."""
     views, chunking = objective.student_views, None
     if data.chunk_tokens:
         pairs = [view for view in views if view != TEXT and (view in (SECOND, *PAIRS) or view in dict(data.columns))]
@@ -114,24 +110,19 @@ def _check_unknown(data: Data, model: SentenceModel, column: str, unknown: words
 
 def columns_of_views(store: TokenStore, views: Sequence[str]) -> list[str]:
     """The columns that views read: a view that is not a column reads `text` and, if the text has it, `second`."""
-    read = set(views)
-    if any(view not in store.columns for view in views):
-        read |= {TEXT, SECOND}
+    read = set(views) if set(views) <= {*store.columns} else {TEXT, SECOND, *views}
     return [name for name in store.columns if name in read]
 
 
 def columns_read(data: Data, views: Sequence[str]) -> dict[str, str]:
     """The text's columns that the student reads, as in `data.columns`: `text`, and the columns of its views and pairs."""
-    columns = dict(data.columns) or {TEXT: TEXT}
-    read = {TEXT, *views}
-    if any(view in PAIRS for view in views):
+    columns, read = dict(data.columns) or {TEXT: TEXT}, {TEXT, *views}
+    if read & {*PAIRS}:
         read.add(SECOND)
     return {name: column for name, column in columns.items() if name in read}
 
 
-def sampled_ids(
-    data: Data, views: Sequence[str], model: SentenceModel, most: int
-) -> list[Integer[np.ndarray, " tokens"]]:
+def sampled_ids(data: Data, views: Sequence[str], model: SentenceModel, most: int) -> list[np.ndarray]:
     """Token ids of at most `most` evenly spaced sentences, truncated to the lesser of `data.max_length` and the model's."""
     texts = evenly_sampled(chain.from_iterable(prompted_rows(data, views, model)), most)
     longest = data.max_length or model.max_length
@@ -139,10 +130,8 @@ def sampled_ids(
 
 
 def prompted_rows(data: Data, views: Sequence[str], model: SentenceModel) -> Iterator[list[str]]:
-    """Yields, for each row of the text, its sentences in the columns that the student's views read.
-
-    Each follows the model's prompt for its role. Blank sentences and the rows of `data.exclude` are left out.
-    """
+    """Yields, for each row of the text, its sentences in the columns that the student's views read, each after the model's prompt for
+    its role; without blank sentences and the rows of `data.exclude`."""
     chunked, specs, columns = data.chunk_tokens > 0, split_specs(data.text), dict(data.columns) or {TEXT: TEXT}
     identity = {name: columns[name] for name in text.identifying(columns, chunked=chunked)}
     excluded = text.excluded_keys(split_specs(data.exclude), identity, data.cache_folder)

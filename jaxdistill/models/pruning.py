@@ -40,8 +40,6 @@ LAYERS_SAMPLE, UNITS_SAMPLE = 512, 1024
 """Maximum number of sentences on which layers and units are chosen; a longer text gives at least half as many."""
 BATCH = 32
 """Sentences per batch in which activations are measured."""
-Energies = Mapping[str, Float[Array, " _"]]
-"""Maps the path of each layer to the sum over tokens of `x^2` for each of its units."""
 
 log = logging.getLogger(__name__)
 
@@ -97,8 +95,8 @@ def closeness(student: Float[np.ndarray, "n e"], target: Float[np.ndarray, "n e"
     return float(np.mean(np.sum(first * second, axis=1) / np.maximum(norms, 1e-12)))
 
 
-def pruned(model: SentenceModel, units: int, energies: Energies) -> SentenceModel:
-    """The model with this many units in each feed-forward network: those whose output has the largest norm."""
+def pruned(model: SentenceModel, units: int, energies: Mapping[str, Float[Array, " _"]]) -> SentenceModel:
+    """The model with this many units in each feed-forward network: those whose output has the largest norm, by `energies_of` a text."""
     old, params = model.definition.architecture, dict(model.params)
     check_size("student.intermediate", units, old.intermediate_size, "the encoder's")
     for index in range(1 if old.shared_layers else old.layers):
@@ -128,7 +126,7 @@ class _Recorder:
 
 
 def unit_energies(context: ModelContext, model: SentenceModel) -> dict[str, np.ndarray]:
-    """The `Energies` of the model's units on sentences of the training text."""
+    """The sum of `energies_of` all sentences of a sample of the training text."""
     ids = sorted(sampled_ids(context.data, context.student_views, model, UNITS_SAMPLE), key=len)
     longest = min(context.data.max_length or model.max_length, model.max_length)
     total = dict[str, np.ndarray]()
@@ -143,7 +141,7 @@ def unit_energies(context: ModelContext, model: SentenceModel) -> dict[str, np.n
 
 @partial(jax.jit, static_argnums=0)
 def energies_of(definition: EncoderDefinition, params: Params, tokens: Tokens) -> dict[str, Float[Array, " _"]]:
-    """The `Energies` of a batch of sentences; sum them over batches."""
+    """Maps the path of each layer to the sum over a batch's tokens of `x^2` for each of its units."""
     transformer, recorders = as_module(definition, params).transformer, dict[str, _Recorder]()
     for index, layer in enumerate(transformer.layers):
         recorders[f"transformer/layers/{index}"] = recorder = _Recorder(layer.output, tokens.owner >= 0)

@@ -92,13 +92,11 @@ class Student:
             model = surgery.with_pooling(inputs.teachers[0], self.pooling) if self.pooling else inputs.teachers[0]
         else:
             model = load_model(context.located(self.model), pooling=self.pooling)
-        model = self.with_prompts(context, model if inputs.teacher.normalize else model.as_pooled())
+        model = model if inputs.teacher.normalize else model.as_pooled()
+        if isinstance(self, Prompting):
+            model = self.prompted(context.data, model, "student")
         specs = split_specs(self.trim)
         return trimmed_to_text(specs, context.data, model) if specs else model
-
-    def with_prompts(self, context: ModelContext, model: SentenceModel) -> SentenceModel:
-        """The model with the prompts that the options name."""
-        return model
 
     def check(self, teacher: Teacher) -> None:
         """Raises `InputError` for options that exclude each other, or do not go with the teacher's."""
@@ -212,7 +210,3 @@ class Prompted(Prompting, Student):
     export_prompt: bool = False
     """Make `prompt` the export's default prompt, which sentence-transformers prepends to all sentences, queries and
     documents alike. False: keep the checkpoint's default."""
-
-    def with_prompts(self, context: ModelContext, model: SentenceModel) -> SentenceModel:
-        model = model.with_prompt(self.prompt) if self.prompt else model
-        return self.prompted(context.data, model, "student")

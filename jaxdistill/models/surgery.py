@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,12 +15,10 @@ from jaxdistill.encoders.layers import INITIAL_DEVIATION, uniform_as_torch
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.checkpoints.model import POOLER, SentenceModel, check_size
 from jaxdistill.models.checkpoints.modules import sentence_tensors
-from jaxdistill.models.checkpoints.tokenizer import read_tokenizer
 
 logger = logging.getLogger(__name__)
 
 LAYERS = "transformer/layers/"
-LAYERS_HELP = "last:3, first:3, even:3, greedy:3 or a list such as 1,3,5 (counted from 0)"
 
 
 def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
@@ -41,7 +38,8 @@ def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
         pass
     if not chosen or not set(chosen) <= set(range(depth)) or sorted({*chosen}) != list(chosen):
         raise InputError(
-            f"student.layers={choice!r} does not fit an encoder of {depth} layers; use {LAYERS_HELP}, in ascending order."
+            f"student.layers={choice!r} does not fit an encoder of {depth} layers; use last:3, first:3, even:3, greedy:3 or a list such as "
+            "1,3,5 (counted from 0), in ascending order."
         )
     return tuple(chosen)
 
@@ -93,26 +91,9 @@ def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
 
 
 def fresh(
-    template: SentenceModel, key: jax.Array, *, width: int, depth: int, heads: int = 0, intermediate: int = 0,
-    tokenizer_folder: Path | None = None,
-) -> SentenceModel:  # fmt: skip
-    """A randomly initialised student of a given size, with the family, tokenizer, prompts and pooling of `template`.
-
-    Zeros stand for one attention head per 64 of `width`, and feed-forward networks of four times `width`. A `tokenizer_folder`
-    with a tokenizer like BERT's (`data.wordpiece`) makes the student a BERT.
-    """
-    if tokenizer_folder is not None:
-        tokenizer = read_tokenizer(tokenizer_folder)
-        tokenizer.enable_truncation(template.max_length)
-        entries, pad_id = tokenizer.get_vocab_size(), tokenizer.token_to_id("[PAD]")
-        architecture = plain_architecture(
-            template.definition.architecture, "bert", vocab_size=entries, pad_id=pad_id, token_types=2
-        )
-        definition = dataclasses.replace(template.definition, architecture=architecture)
-        template = dataclasses.replace(
-            template, definition=definition, tokenizer=tokenizer, tokenizer_folder=tokenizer_folder,
-            source=f"its own with {entries:,} entries",
-        )  # fmt: skip
+    template: SentenceModel, key: jax.Array, *, width: int, depth: int, heads: int = 0, intermediate: int = 0
+) -> SentenceModel:
+    """A randomly initialised student with the family, tokenizer, prompts and pooling of `template`; sizes as the options of `Fresh`."""
     old, pooling = template.definition.architecture, template.definition.pooling
     # Layers take the template's first kinds; head widths are new, and there are as many key heads as query heads.
     architecture = dataclasses.replace(
@@ -171,45 +152,33 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
         path: array for path, array in model.params.items() if path in params and not path.startswith(EMBEDDINGS)
     }
     if init == "svd":
-        params |= _projected_embeddings(model, architecture)
+        word = model.params[EMBEDDINGS + "word/embedding"]
+        position = model.params[EMBEDDINGS + "position/embedding"][old.position_offset :]
+        types = model.params.get(EMBEDDINGS + "token_type/embedding", np.zeros((2, old.hidden_size), np.float32))
+        # `eigh` sorts ascending: the last eigenvectors are the principal components.
+        _, vectors = np.linalg.eigh(np.cov(word.astype(np.float64), rowvar=False))
+        basis = vectors[:, ::-1][:, :width].astype(np.float32)
+        tables = [(table @ basis).astype(np.float32) for table in (word, position, types)]
+        # Each word at a few positions, derived from its index so that every position occurs.
+        ids = np.tile(np.arange(len(word)), POSITIONS_PER_WORD)
+        shifts = np.repeat(np.arange(POSITIONS_PER_WORD), len(word))
+        positions = (ids * 7 + shifts * 13) % min(POSITIONS, len(position))
+
+        def normalized_sums(word: np.ndarray, position: np.ndarray, types: np.ndarray, eps: float) -> np.ndarray:
+            sums = word[ids] + position[positions] + types[0]
+            centred = sums - sums.mean(axis=1, keepdims=True)
+            return centred / np.sqrt(np.mean(centred * centred, axis=1, keepdims=True) + eps)
+
+        target = normalized_sums(word, position, types, eps=old.layer_norm_eps)
+        target = target * model.params[EMBEDDINGS + "norm/scale"] + model.params[EMBEDDINGS + "norm/bias"]
+        inputs = normalized_sums(*tables, eps=architecture.layer_norm_eps)
+        inputs = np.concatenate([inputs, np.ones((len(inputs), 1), np.float32)], axis=1)
+        solution = np.linalg.solve((inputs.T @ inputs).astype(np.float64), (inputs.T @ target).astype(np.float64))
+        names = ("word/embedding", "position/embedding", "token_type/embedding", "projection/kernel", "projection/bias")
+        arrays = [*tables, solution[:-1].astype(np.float32), solution[-1].astype(np.float32)]
+        params |= {EMBEDDINGS + name: array for name, array in zip(names, arrays, strict=True)}
     source = f"{model.source}, embeddings of width {width} ({init})"
     return dataclasses.replace(model, definition=definition, params=params, source=source, unread_pooler={})
-
-
-def _projected_embeddings(model: SentenceModel, compact: Architecture) -> dict[str, np.ndarray]:
-    """The embedding block of `compact` with `init="svd"`, by the paths of its parameters."""
-    old = model.definition.architecture
-    word = model.params[EMBEDDINGS + "word/embedding"]
-    position = model.params[EMBEDDINGS + "position/embedding"][old.position_offset :]
-    types = model.params.get(EMBEDDINGS + "token_type/embedding", np.zeros((2, old.hidden_size), np.float32))
-    # `eigh` sorts ascending: the last eigenvectors are the principal components.
-    _, vectors = np.linalg.eigh(np.cov(word.astype(np.float64), rowvar=False))
-    basis = vectors[:, ::-1][:, : compact.embedding_size].astype(np.float32)
-    compact_word, compact_position, compact_types = (
-        (table @ basis).astype(np.float32) for table in (word, position, types)
-    )
-    # Each word at a few positions, derived from its index so that every position occurs.
-    ids = np.tile(np.arange(len(word)), POSITIONS_PER_WORD)
-    shifts = np.repeat(np.arange(POSITIONS_PER_WORD), len(word))
-    positions = (ids * 7 + shifts * 13) % min(POSITIONS, len(position))
-
-    def normalized_sums(word: np.ndarray, position: np.ndarray, types: np.ndarray, eps: float) -> np.ndarray:
-        sums = word[ids] + position[positions] + types[0]
-        centred = sums - sums.mean(axis=1, keepdims=True)
-        return centred / np.sqrt(np.mean(centred * centred, axis=1, keepdims=True) + eps)
-
-    target = normalized_sums(word, position, types, old.layer_norm_eps)
-    target = target * model.params[EMBEDDINGS + "norm/scale"] + model.params[EMBEDDINGS + "norm/bias"]
-    inputs = normalized_sums(compact_word, compact_position, compact_types, compact.layer_norm_eps)
-    inputs = np.concatenate([inputs, np.ones((len(inputs), 1), np.float32)], axis=1)
-    solution = np.linalg.solve((inputs.T @ inputs).astype(np.float64), (inputs.T @ target).astype(np.float64))
-    return {
-        EMBEDDINGS + "word/embedding": compact_word,
-        EMBEDDINGS + "position/embedding": compact_position,
-        EMBEDDINGS + "token_type/embedding": compact_types,
-        EMBEDDINGS + "projection/kernel": solution[:-1].astype(np.float32),
-        EMBEDDINGS + "projection/bias": solution[-1].astype(np.float32),
-    }
 
 
 def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
@@ -235,11 +204,8 @@ def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
 def add_head(
     model: SentenceModel, out_features: int, *, key: jax.Array, activation: str = "tanh", init: str = "uniform"
 ) -> SentenceModel:
-    """The model with one more dense layer on its pooled sentences; on a static encoder, the layer has no bias.
-
-    `init` is `uniform`, as in torch, `normal`, as in Hugging Face, or `identity`, which keeps the features, truncated or padded
-    with zeros.
-    """
+    """The model with one more dense layer on its pooled sentences, initialised as `Headed.head_init` says (`identity` truncates the
+    features, or pads them with zeros); on a static encoder, the layer has no bias."""
     dense, width = model.definition.dense, model.definition.embedding_width
     bias = np.zeros(out_features, np.float32)
     if init == "identity":

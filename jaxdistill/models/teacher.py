@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from jax.typing import DTypeLike
@@ -17,8 +18,6 @@ from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import sentence_roles
 from jaxdistill.models.outside import Reranker
 
-SEPARATOR = "|"
-"""Separates the values of an option that has one per model."""
 Labeller = SentenceModel | Reranker
 """A model that scores the pairs of the text."""
 
@@ -30,7 +29,6 @@ class ModelContext:
     """Inputs from which a training's models are made, besides their own options."""
 
     data: Data
-    """The text, and how to read it."""
     student_views: Sequence[str]
     seed: int = 0
     precision: Precision = "auto"
@@ -45,7 +43,7 @@ class TargetInputs(NamedTuple):
     data: Data
     objective: Objective
     embedders: Sequence[Embedder]
-    """Embedders of the models whose vectors are the targets."""
+    """Of the models whose vectors are the targets."""
     labellers: Sequence[Labeller]
     compute_dtype: DTypeLike
     progress: bool
@@ -74,21 +72,15 @@ class Teacher:
     """Whether a live teacher has dropout."""
     is_outside = False
     """Whether something besides JAX computes the vectors, so that there is no `SentenceModel`."""
+    models = ()
+    """Names of its models, as the options give them."""
+    files = MappingProxyType[str, Sequence[str]]({})
+    """Maps an option to its files, which must be the same in all processes."""
 
     @property
     def is_given(self) -> bool:
         """Whether there are any targets."""
         return bool(getattr(self, self.given_by, self.kind))
-
-    @property
-    def models(self) -> Sequence[str]:
-        """Names of its models, as the options give them."""
-        return ()
-
-    @property
-    def files(self) -> Mapping[str, Sequence[str]]:
-        """Maps an option to its files, which must be the same in all processes."""
-        return {}
 
     @property
     def shown(self) -> Sequence[str]:
@@ -139,10 +131,8 @@ class Prompting:
     export stores it as its prompt `document`."""
 
     def prompted(self, data: Data, model: SentenceModel, section: str) -> SentenceModel:
-        """The model with its prompts for the roles of the text; raises `InputError` for a prompt for a role that no sentence has.
-
-        `section` is `teacher` or `student`.
-        """
+        """The model with these prompts; raises `InputError` for a prompt for a role that no sentence of the text has."""
+        model = model.with_prompt(self.prompt) if self.prompt else model
         used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))
         if used:
             model = model.with_role_prompts({role: getattr(self, f"{role}_prompt") for role in used})
@@ -192,24 +182,23 @@ class Encoder(Prompting, Teacher):
     def each(self) -> list[Self]:
         """Options for each model that `model` names; raises `InputError` if one has neither one value nor one per model."""
         count = len(self.models)
-        if count < 2:  # a single model's prompt may contain the separator
-            return [dataclasses.replace(self, model=name) for name in self.models]
-        values: dict[str, Sequence[str]] = {"model": self.models}
-        for option in ("pooling", "prompt", "query_prompt", "document_prompt"):
-            parts = getattr(self, option).split(SEPARATOR)
+
+        def value(option: str, index: int) -> str:
+            text = getattr(self, option)
+            parts = text.split("|") if count > 1 else [text]  # a single model's prompt may contain the separator
             if len(parts) not in (1, count):
-                raise InputError(
-                    f"teacher.{option}={getattr(self, option)!r} must be one value, or {count} separated by {SEPARATOR}."
-                )
-            values[option] = parts * count if len(parts) == 1 else parts
+                raise InputError(f"teacher.{option}={text!r} must be one value, or {count} separated by |.")
+            return parts[index % len(parts)]
+
+        options = ("pooling", "prompt", "query_prompt", "document_prompt")
         return [
-            dataclasses.replace(self, **dict(zip(values, row, strict=True)))
-            for row in zip(*values.values(), strict=True)
+            dataclasses.replace(self, model=name, **{option: value(option, index) for option in options})
+            for index, name in enumerate(self.models)
         ]
 
     def read(self, context: ModelContext, *, frozen: bool) -> SentenceModel:
         """Loads the model, with its prompts; `frozen` keeps weights in the stored dtype."""
         model = load_model(
-            context.located(self.model), pooling=self.pooling, max_length=self.max_length, prompt=self.prompt, frozen=frozen,
+            context.located(self.model), pooling=self.pooling, max_length=self.max_length, frozen=frozen
         )  # fmt: skip
         return self.prompted(context.data, model, "teacher")

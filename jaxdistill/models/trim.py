@@ -49,50 +49,53 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
     """The tokenizer with only the entries of these ids, special tokens, and the entries that spell other words."""
     content, ids = json.loads(tokenizer.to_str()), tokenizer.get_vocab(with_added_tokens=True)
     model, entry_of_id = content["model"], {id: entry for entry, id in ids.items()}
+    post_processor = content.get("post_processor") or {}
+    processors = post_processor.get("processors", [post_processor])
     special = {token["content"] for token in content["added_tokens"] if token["special"]} | {model.get("unk_token")}
     if model.get("unk_id") is not None:
         special.add(model["vocab"][model["unk_id"]][0])
-    for processor in _processors(content):
-        special |= {processor[role][0] for role in ("sep", "cls") if role in processor}
+    for processor in processors:
+        special |= {processor[role][0] for role in {"sep", "cls"} & processor.keys()}
         for token in processor.get("special_tokens", {}).values():
             special |= set(token["tokens"])
     entries = {entry_of_id[id] for id in used if id in entry_of_id} | (special & ids.keys())
-    entries |= _spelling(content, entries) & ids.keys()
+    if model["type"] != "WordLevel":
+        # Single characters of the entries and of ASCII, and bytes, spell any word. Some of them are no entries.
+        prefix = model.get("continuing_subword_prefix") or ""
+        characters = {character for entry in entries for character in entry.removeprefix(prefix)}
+        characters |= set(string.printable)
+        spelling = characters | {prefix + character for character in characters}
+        if model.get("byte_fallback"):
+            spelling |= set(BYTES)
+        if any('"ByteLevel"' in json.dumps(content.get(step)) for step in ("pre_tokenizer", "normalizer")):
+            spelling |= set(pre_tokenizers.ByteLevel.alphabet())
+        entries |= spelling & ids.keys()
     if model["type"] == "BPE":
         entries |= _merged(model, entries - {token["content"] for token in content["added_tokens"]})
     if model["type"] == "Unigram":
         least_likely, _ = min(model["vocab"], key=itemgetter(1))
         entries.add(least_likely)
-    kept_ids = sorted(ids[entry] for entry in entries)
-    new_ids = {old: new for new, old in enumerate(kept_ids)}
-    return Tokenizer.from_str(tokenizer_json(_renumbered(content, ids, new_ids)))
+    new_ids = {old: new for new, old in enumerate(sorted(ids[entry] for entry in entries))}
+    if model["type"] == "Unigram":
+        model["vocab"] = [piece for old, piece in enumerate(model["vocab"]) if old in new_ids]
+        model["unk_id"] = new_ids.get(model["unk_id"])
+    else:
+        model["vocab"] = {entry: new_ids[old] for entry, old in model["vocab"].items() if old in new_ids}
+    if model["type"] == "BPE":
+        model["merges"] = [pair for pair in model["merges"] if {*pair, "".join(pair)} <= model["vocab"].keys()]
+    added = [token | {"id": new_ids[token["id"]]} for token in content["added_tokens"] if token["id"] in new_ids]
+    for processor in processors:
+        for role in {"sep", "cls"} & processor.keys():
+            processor[role][1] = new_ids[processor[role][1]]
+        for token in processor.get("special_tokens", {}).values():
+            token["ids"] = [new_ids[ids[text]] for text in token["tokens"]]
+    return Tokenizer.from_str(tokenizer_json(content | {"added_tokens": added}))
 
 
 def old_ids(before: Tokenizer, after: Tokenizer) -> Integer[np.ndarray, " v"]:
     """The id of each entry of a trimmed tokenizer before trimming, ascending."""
     entries = (str(after.id_to_token(index)) for index in range(after.get_vocab_size()))
     return np.array([before.token_to_id(entry) for entry in entries], np.int64)
-
-
-def _processors(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The post-processors in the content of a `tokenizer.json`; editing these dicts edits `content`."""
-    outer = content.get("post_processor") or {}
-    return outer.get("processors", [outer])
-
-
-def _spelling(content: Mapping[str, Any], entries: Collection[str]) -> set[str]:
-    """Texts that spell words letter by letter: single characters of the entries and of ASCII, and bytes. Some are no entries."""
-    model = content["model"]
-    if model["type"] == "WordLevel":
-        return set()
-    prefix = model.get("continuing_subword_prefix") or ""
-    characters = {character for entry in entries for character in entry.removeprefix(prefix)} | set(string.printable)
-    spelling = characters | {prefix + character for character in characters}
-    if model.get("byte_fallback"):
-        spelling |= set(BYTES)
-    if any('"ByteLevel"' in json.dumps(content.get(step)) for step in ("pre_tokenizer", "normalizer")):
-        spelling |= set(pre_tokenizers.ByteLevel.alphabet())
-    return spelling
 
 
 def _merged(model: Mapping[str, Any], entries: Collection[str]) -> set[str]:
@@ -108,30 +111,6 @@ def _merged(model: Mapping[str, Any], entries: Collection[str]) -> set[str]:
     return merged
 
 
-def _renumbered(content: dict[str, Any], ids: Mapping[str, int], new_ids: Mapping[int, int]) -> dict[str, Any]:
-    """The tokenizer's JSON with only the entries that `new_ids` has, which maps old ids to new ones.
-
-    `ids` maps all entries to their old ids.
-    """
-    model = content["model"]
-    if model["type"] == "Unigram":
-        vocab = [piece for old, piece in enumerate(model["vocab"]) if old in new_ids]
-        changed: dict[str, Any] = {"vocab": vocab, "unk_id": new_ids.get(model["unk_id"])}
-    else:
-        vocab = {entry: new_ids[old] for entry, old in model["vocab"].items() if old in new_ids}
-        changed = {"vocab": vocab}
-        if model["type"] == "BPE":
-            changed["merges"] = [pair for pair in model["merges"] if {*pair, "".join(pair)} <= vocab.keys()]
-    added = [token | {"id": new_ids[token["id"]]} for token in content["added_tokens"] if token["id"] in new_ids]
-    for processor in _processors(content):
-        for role in ("sep", "cls"):
-            if role in processor:
-                processor[role][1] = new_ids[processor[role][1]]
-        for token in processor.get("special_tokens", {}).values():
-            token["ids"] = [new_ids[ids[text]] for text in token["tokens"]]
-    return content | {"model": model | changed, "added_tokens": added}
-
-
 def write(tokenizer: Tokenizer, origin: Path, folder: Path) -> None:
     """Writes the `tokenizer.json` of a trimmed tokenizer, the settings of `origin`, and for WordPiece `vocab.txt`."""
     content = json.loads(tokenizer.to_str())
@@ -144,30 +123,6 @@ def write(tokenizer: Tokenizer, origin: Path, folder: Path) -> None:
     if content["model"]["type"] == "WordPiece":
         entries = (tokenizer.id_to_token(id) for id in range(tokenizer.get_vocab_size()))
         (folder / "vocab.txt").write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8")
-
-
-def with_trimmed(model: SentenceModel, folder: Path) -> SentenceModel:
-    """The model with the trimmed tokenizer in `folder` and the corresponding rows of its word embeddings."""
-    tokenizer = read_tokenizer(folder)
-    tokenizer.enable_truncation(model.max_length)
-    rows, pad_id = old_ids(model.tokenizer, tokenizer), model.definition.architecture.pad_id
-    trimmed_model = dataclasses.replace(
-        model, tokenizer=tokenizer, tokenizer_folder=folder,
-        params=model.params | {WORDS: np.ascontiguousarray(model.params[WORDS][rows])},
-        source=f"{model.source}, vocabulary trimmed to {len(rows):,} tokens",
-    )  # fmt: skip
-    new_pad_id = rows.tolist().index(pad_id) if pad_id in rows else 0
-    return trimmed_model.with_architecture(vocab_size=len(rows), pad_id=new_pad_id)
-
-
-def needed_ids(model: SentenceModel) -> set[int]:
-    """Ids that stay whatever the text: of padding, of prompts, of named special tokens, and all below RoBERTa's position offset."""
-    architecture, tokenizer = model.definition.architecture, model.tokenizer
-    ids = {architecture.pad_id, *range(architecture.position_offset)}
-    for prompt in model.prompts.values():
-        ids |= set(tokenizer.encode(prompt).ids)
-    named = (tokenizer.token_to_id(token) for token in named_tokens(model.tokenizer_folder))
-    return ids | {id for id in named if id is not None}
 
 
 def unknown_prefixes(tokenizer: Tokenizer, text: str) -> set[int]:
@@ -198,7 +153,13 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
 
     All columns are read, also those that the training does not use: the student may be meant for more languages.
     """
-    columns, needed = columns_of(dict(data.columns) or (TEXT,)), needed_ids(model)
+    columns, architecture = columns_of(dict(data.columns) or (TEXT,)), model.definition.architecture
+    # Whatever the text, ids of padding, prompts and named special tokens stay, and all below RoBERTa's position offset.
+    needed = {architecture.pad_id, *range(architecture.position_offset)}
+    for prompt in model.prompts.values():
+        needed |= set(model.tokenizer.encode(prompt).ids)
+    named = (model.tokenizer.token_to_id(token) for token in named_tokens(model.tokenizer_folder))
+    needed |= {id for id in named if id is not None}
     prompts = sorted({model.role_prompts[role] for role in ("", *used_roles(sentence_roles(data)))})
     inputs = [FORMAT, content_digest(specs), columns, model.tokenizer.to_str(), prompts, sorted(needed)]
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
@@ -220,14 +181,18 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
 
     if not folder.is_dir():
         make_folder_atomic(folder, fill, what="the trimmed tokenizer")
-    result = with_trimmed(model, folder)
-    log.info(
-        "vocabulary trimmed from %s to %s tokens, which saves %s parameters",
-        f"{len(model.params[WORDS]):,}",
-        f"{len(result.params[WORDS]):,}",
-        f"{model.parameter_count - result.parameter_count:,}",
-    )
-    return result
+    tokenizer = read_tokenizer(folder)
+    tokenizer.enable_truncation(model.max_length)
+    rows, words = old_ids(model.tokenizer, tokenizer), model.params[WORDS]
+    smaller = dataclasses.replace(
+        model, tokenizer=tokenizer, tokenizer_folder=folder,
+        params=model.params | {WORDS: np.ascontiguousarray(words[rows])},
+        source=f"{model.source}, vocabulary trimmed to {len(rows):,} tokens",
+    )  # fmt: skip
+    saved = model.parameter_count - smaller.parameter_count
+    log.info(f"vocabulary trimmed from {len(words):,} to {len(rows):,} tokens, which saves {saved:,} parameters")
+    new_pad_id = rows.tolist().index(architecture.pad_id) if architecture.pad_id in rows else 0
+    return smaller.with_architecture(vocab_size=len(rows), pad_id=new_pad_id)
 
 
 def _tokens(tokenizer: Tokenizer, sentences: Iterator[str], old_ids: Integer[np.ndarray, " v"]) -> tuple[set[int], str]:

@@ -8,6 +8,7 @@ from jaxdistill.data.text import split_specs
 from jaxdistill.data.wordpiece import train_wordpiece
 from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.model import SentenceModel
+from jaxdistill.models.checkpoints.tokenizer import read_tokenizer
 from jaxdistill.models.model_text import columns_read
 from jaxdistill.models.student import Headed, Prompted, StudentInputs
 from jaxdistill.models.students.layered import Layered
@@ -32,17 +33,22 @@ class Fresh(Layered, Prompted, Headed):
     long runs of characters and isolates rare characters. 0: the tokenizer of `model`."""
 
     def make(self, inputs: StudentInputs) -> SentenceModel:
-        data, tokenizer_folder = inputs.context.data, None
-        model = self.loaded(inputs)
+        data, model = inputs.context.data, self.loaded(inputs)
         if self.vocabulary:
-            tokenizer_folder = train_wordpiece(
-                split_specs(data.text),
-                entries=self.vocabulary,
-                cache_folder=cache_folder(data.cache_folder),
-                columns=columns_read(data, inputs.context.student_views),
+            columns = columns_read(data, inputs.context.student_views)
+            folder = train_wordpiece(
+                split_specs(data.text), entries=self.vocabulary, cache_folder=cache_folder(data.cache_folder), columns=columns
+            )  # fmt: skip
+            tokenizer = read_tokenizer(folder)
+            tokenizer.enable_truncation(model.max_length)
+            entries, pad_id = tokenizer.get_vocab_size(), tokenizer.token_to_id("[PAD]")
+            architecture = surgery.plain_architecture(
+                model.definition.architecture, "bert", vocab_size=entries, pad_id=pad_id, token_types=2
             )
-        model = surgery.fresh(
-            model, inputs.key("body"), width=self.width, depth=self.depth, heads=self.heads,
-            intermediate=self.intermediate, tokenizer_folder=tokenizer_folder,
-        )  # fmt: skip
-        return self.with_head(inputs, self.compact(inputs, model))
+            definition = dataclasses.replace(model.definition, architecture=architecture)
+            source = f"its own with {entries:,} entries"
+            model = dataclasses.replace(
+                model, definition=definition, tokenizer=tokenizer, tokenizer_folder=folder, source=source
+            )
+        sizes = dict(width=self.width, depth=self.depth, heads=self.heads, intermediate=self.intermediate)
+        return self.with_head(inputs, self.compact(inputs, surgery.fresh(model, inputs.key("body"), **sizes)))

@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain
 
 import numpy as np
@@ -18,7 +18,6 @@ from jaxdistill.models.checkpoints.model import SentenceModel, check_size
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import evenly_sampled, prompted_rows
 from jaxdistill.models.student import Examples, Headed, StudentInputs, affine_map
-from jaxdistill.models.teacher import ModelContext
 
 SAMPLE = 1 << 17
 """Maximum number of the text's sentences in which tokens are counted."""
@@ -52,9 +51,8 @@ class Static(Headed):
         context, most = inputs.context, model.definition.embedding_width
         check_size("student.width", self.width, most, f"the width of the vectors of {model.source}")
         tokenizer = static.without_special_tokens(model.tokenizer)
-        words = add_words(
-            tokenizer, (line for (line,) in read(split_specs(self.words), cache=context.data.cache_folder))
-        )
+        lines = read(split_specs(self.words), cache=context.data.cache_folder)
+        words = add_words(tokenizer, (line for (line,) in lines))
         tokenizer.enable_truncation(static.MAX_LENGTH)
         student = dataclasses.replace(
             model, prompts={}, default_prompt=None, checkpoint_prompt=None, tokenizer=tokenizer,
@@ -65,9 +63,16 @@ class Static(Headed):
         log.info("student: vectors of %s tokens by %s", f"{entries:,}", model.source)
         texts = chain.from_iterable(prompted_rows(context.data, context.student_views, student))
         encodings = student.encodings(evenly_sampled(texts, SAMPLE))
-        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64)
-        frequency = np.bincount(ids, minlength=entries) / max(len(ids), 1)
-        vectors = token_vectors(context, model, [words.get(token, [token]) for token in range(entries)])
+        counted = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64)
+        frequency = np.bincount(counted, minlength=entries) / max(len(counted), 1)
+        # Each token is read as a sentence, between the special tokens that the tokenizer puts around any text.
+        encoding = model.tokenizer.encode("a")
+        ids, is_special = encoding.ids, encoding.special_tokens_mask
+        begin = is_special.index(0) if 0 in is_special else 1
+        end = len(ids) - is_special[::-1].index(0) if 0 in is_special else begin
+        tokens = [words.get(token, [token]) for token in range(entries)]
+        embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(context.precision))
+        vectors = embedder.encode_ids([np.array([*ids[:begin], *token, *ids[end:]], np.int32) for token in tokens])
         dropped = static.dropped_id(tokenizer)
         table = initial_table(vectors, frequency, self.width, dropped)
         architecture = static.architecture_of(table, dropped)
@@ -78,9 +83,15 @@ class Static(Headed):
         student = super().exported(student)
         if not self.clusters:
             return student
+        from scipy.cluster.vq import kmeans2  # 0.2 seconds, which every program would take
+
         definition, params = static.folded(student.definition, student.params)
-        params = {static.TABLE: clustered(params[static.TABLE], self.clusters)}
-        return dataclasses.replace(student, definition=definition, params=params)
+        table = params[static.TABLE].copy()
+        has_vector = np.any(table, axis=1)  # rows of zeros stay
+        clusters = min(self.clusters, int(has_vector.sum()))
+        centres, nearest = kmeans2(table[has_vector], clusters, minit="points", rng=0)
+        table[has_vector] = centres[nearest]
+        return dataclasses.replace(student, definition=definition, params={static.TABLE: table})
 
     def fitted(self, student: SentenceModel, examples: Examples) -> SentenceModel:
         if self.head != "none":
@@ -107,27 +118,6 @@ def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[int, list[int]
     # `lstrip`: the space before a word is part of it, as in byte-level BPE.
     tokenizer.add_tokens([AddedToken(word, single_word=True, lstrip=True, normalized=True) for word in split])
     return {token: ids for word, ids in split.items() if (token := tokenizer.token_to_id(word)) is not None}
-
-
-def clustered(table: Float[np.ndarray, "v d"], clusters: int) -> Float[np.ndarray, "v d"]:
-    """The table with each row replaced by the mean of its cluster; rows of zeros stay."""
-    from scipy.cluster.vq import kmeans2  # 0.2 seconds, which every program would take
-
-    table, has_vector = table.copy(), np.any(table, axis=1)
-    centres, nearest = kmeans2(table[has_vector], min(clusters, int(has_vector.sum())), minit="points", rng=0)
-    table[has_vector] = centres[nearest]
-    return table
-
-
-def token_vectors(context: ModelContext, model: SentenceModel, pieces: Sequence[list[int]]) -> Float[np.ndarray, "v e"]:
-    """The model's vector, not normalised, of each list of token ids, read as a sentence between the tokenizer's special tokens."""
-    # Any sentence shows which special tokens the tokenizer puts before and after the text.
-    encoding = model.tokenizer.encode("a")
-    ids, is_special = encoding.ids, encoding.special_tokens_mask
-    begin = is_special.index(0) if 0 in is_special else 1
-    end = len(ids) - is_special[::-1].index(0) if 0 in is_special else begin
-    embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(context.precision))
-    return embedder.encode_ids([np.array([*ids[:begin], *piece, *ids[end:]], np.int32) for piece in pieces])
 
 
 def initial_table(

@@ -10,13 +10,14 @@ Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4).
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import InputError
+from jaxdistill.core.ops.nearest import scores_of_pairs
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.runtime import Advance
 from jaxdistill.data import targets
@@ -39,14 +40,15 @@ class Labels(Encoder):
     scores_pairs = of_rows = True
 
     def labellers(self, context: ModelContext) -> Sequence[Labeller]:
-        return [one._labeller(context) for one in self.each()]
-
-    def _labeller(self, context: ModelContext) -> Labeller:
-        if not self.model.startswith(PREFIX):
-            return self.read(context, frozen=False)
-        if self.pooling or self.query_prompt or self.document_prompt:
-            raise InputError(f"{self.model} scores pairs; leave teacher.pooling and the prompts of roles empty.")
-        return Reranker(self.model, prompt=self.prompt, max_length=self.max_length)
+        labellers: list[Labeller] = []
+        for one in self.each():
+            if not one.model.startswith(PREFIX):
+                labellers.append(one.read(context, frozen=False))
+            elif one.pooling or one.query_prompt or one.document_prompt:
+                raise InputError(f"{one.model} scores pairs; leave teacher.pooling and the prompts of roles empty.")
+            else:
+                labellers.append(Reranker(one.model, prompt=one.prompt, max_length=one.max_length))
+        return labellers
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         labellers = inputs.labellers
@@ -56,10 +58,8 @@ class Labels(Encoder):
         refuse_mixed(labellers)  # their scores differ in scale
         scores = [scores_of(labeller, inputs) for labeller in labellers]
         mean = np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32))
-        log.info(
-            "labels: %s pairs by %s, mean %.3f, %s of them below 0", f"{mean.size:,}",
-            ", ".join(labeller.source for labeller in labellers), mean.mean(), f"{np.count_nonzero(mean < 0.0):,}",
-        )  # fmt: skip
+        names, below = ", ".join(labeller.source for labeller in labellers), np.count_nonzero(mean < 0.0)
+        log.info(f"labels: {mean.size:,} pairs by {names}, mean {mean.mean():.3f}, {below:,} of them below 0")
         return (mean,)
 
 
@@ -70,15 +70,11 @@ def scores_of(labeller: Labeller, inputs: TargetInputs) -> Float[np.ndarray, "ro
     """
     store, columns, logits = inputs.text, inputs.objective.scored, inputs.objective.logits
     folder, dtype = cache_folder(inputs.data.cache_folder) / "labels", np.dtype(inputs.compute_dtype).name
+    cached = partial(targets.cached_vectors, folder, progress=inputs.progress)
+    # With title and columns, everything that determines the result.
+    facts = f"{labeller.digest()} {store.content_digest} {dtype}"
     is_ours = isinstance(labeller, SentenceModel)
     embedder = Embedder(labeller, compute_dtype=inputs.compute_dtype) if is_ours else labeller
-
-    def cached(
-        title: str, columns: Sequence[str], texts: Sequence[Any], width: int, compute: Callable[..., Any]
-    ) -> Float[np.ndarray, "n _"]:
-        # The key has everything that determines the result.
-        key = f"{title} {' '.join(columns)} {labeller.digest()} {store.content_digest} {dtype}"
-        return targets.cached_vectors(folder, key, compute, texts, width=width, what=title, progress=inputs.progress)
 
     if isinstance(embedder, Reranker) or embedder.model.definition.reads_pairs:
 
@@ -89,7 +85,7 @@ def scores_of(labeller: Labeller, inputs: TargetInputs) -> Float[np.ndarray, "ro
         title, scores = "labelling pairs with logits" if logits else "labelling pairs", []
         for other in columns[1:]:
             pairs = list(zip(store.texts(columns[0]), store.texts(other), strict=True))
-            scores.append(cached(title, (columns[0], other), pairs, 1, score)[:])
+            scores.append(cached(f"{title} {columns[0]} {other} {facts}", score, pairs, 1, what=title)[:])
         return np.concatenate(scores, axis=1)
 
     compares_by_dot = embedder.model.definition.similarity == "dot"
@@ -101,20 +97,11 @@ def scores_of(labeller: Labeller, inputs: TargetInputs) -> Float[np.ndarray, "ro
     for column in columns:
         texts = store.texts(column, embedder.model.role_prompts)
         indices.append(np.array([index_of.setdefault(text, len(index_of)) for text in texts]))
-
-    def encode(sentences: Sequence[str], advance: Advance) -> np.ndarray:
-        return embedder.encode(sentences, prompt="", show_progress_bar=advance)
-
-    vectors = cached("labelling sentences", columns, list(index_of), embedder.width, encode)
-    scores = np.zeros((store.rows, len(columns) - 1), np.float32)
-    for begin in range(0, store.rows, targets.BLOCK_ROWS):
-        block = slice(begin, begin + targets.BLOCK_ROWS)
-        first, *others = (np.asarray(vectors[column[block]], np.float64) for column in indices)
-        for index, other in enumerate(others):
-            products = np.einsum("ne,ne->n", first, other)
-            if compares_by_dot and logits:
-                scores[block, index] = products
-            else:
-                lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(other, axis=1)
-                scores[block, index] = products / np.maximum(lengths, 1e-12)
-    return scores
+    vectors = cached(
+        f"labelling sentences {' '.join(columns)} {facts}",
+        lambda sentences, advance: embedder.encode(sentences, prompt="", show_progress_bar=advance),
+        list(index_of), embedder.width, what="labelling sentences",
+    )  # fmt: skip
+    is_dot, (first, *others) = compares_by_dot and logits, indices
+    scores = [scores_of_pairs(vectors, vectors, first, other, dot=is_dot, dtype=np.float64) for other in others]
+    return np.stack(scores, axis=1)

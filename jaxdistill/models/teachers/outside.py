@@ -32,12 +32,15 @@ functions: dict[str, Callable[..., Any]] = {}
 class OutsideVectors(StoredVectors):
     """Vectors that something outside of JAX computes once; finished blocks are cached on disk."""
 
+    dims: CountOrNone = 0
+    """Width of the vectors, which a function must state. Above 0, those of a model are truncated to it."""
+
     is_outside = True
     texts_per_call = BLOCK_ROWS
 
     def vector_width(self) -> int:
         """Width of the vectors."""
-        raise NotImplementedError
+        return self.dims or self.embed(["a"], "").shape[1]
 
     def embed(self, texts: Sequence[str], role: str) -> Float[np.ndarray, "n e"]:
         """The vectors of at most `texts_per_call` texts of one `role`; it is empty for texts without one."""
@@ -57,8 +60,8 @@ class OutsideVectors(StoredVectors):
                 for begin in range(0, len(of_role), self.texts_per_call):
                     batch = of_role[begin : begin + self.texts_per_call]
                     texts = [text.text(view, rows[index]) for index in batch]
-                    failed = f"{source} failed at row {rows[batch[0]] + 1:,} of the text; run it again to continue after the last block"
-                    with foreign_errors(failed):
+                    failed = f"{source} failed at row {rows[batch[0]] + 1:,} of the text"
+                    with foreign_errors(f"{failed}; run it again to continue after the last block"):
                         result = self.embed(texts, role)
                     if result.shape != (len(batch), width):
                         raise InputError(f"{source} gives {list(result.shape)} numbers, not {[len(batch), width]}.")
@@ -86,8 +89,6 @@ class Function(OutsideVectors):
     kind: str = "function"
     function: str = dataclasses.field(default="", kw_only=False)
     """`FILE.py:NAME` or `MODULE:NAME`."""
-    dims: CountOrNone = 0
-    """Width of its vectors."""
     batch_size: Count = 64
     """Maximum texts per call; all of them have the same role."""
 
@@ -107,9 +108,6 @@ class Function(OutsideVectors):
     def load(self, context: ModelContext) -> tuple[()]:
         self._callable()  # raises `InputError` for a missing function before any text is read
         return ()
-
-    def vector_width(self) -> int:
-        return self.dims
 
     def digest(self) -> str:
         file, _, name = self.function.rpartition(":")
@@ -143,8 +141,6 @@ class SentenceTransformers(Prompting, OutsideVectors):
     """Folder, also at `s3://` or `gs://`, `package:NAME/PATH` or hub name."""
     max_length: CountOrNone = 0
     """Maximum tokens per sentence; 0: the checkpoint's."""
-    dims: CountOrNone = 0
-    """Above 0: truncates the teacher's vectors to this width."""
     batch_size: Count = 32
     """Sentences that are computed together."""
     trust_remote_code: bool = False
@@ -153,9 +149,6 @@ class SentenceTransformers(Prompting, OutsideVectors):
     def load(self, context: ModelContext) -> tuple[()]:
         self.check_prompts(used_roles(sentence_roles(context.data)), _loaded(self)[1], "teacher", self.model)
         return ()
-
-    def vector_width(self) -> int:
-        return self.embed(["a"], "").shape[1]
 
     def digest(self) -> str:
         model, prompts = _loaded(self)

@@ -42,53 +42,47 @@ class Vectors(OwnFile, StoredVectors):
     def width(self, widths: Sequence[int]) -> int:
         return super().width([targets.open_own_vectors(self.file).shape[1]])
 
-    def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
+    def vectors(self, inputs: TargetInputs, view: str) -> targets.Selected:
         array = targets.checked_own_vectors(self.file, inputs.text.input_rows, inputs.text.input_row)
-        target = self.whitened(targets.Selected(array, inputs.text.input_row))
-        return (target,) * len(inputs.objective.teacher_views)
+        return targets.Selected(array, inputs.text.input_row)
+
+
+def checked_scores(array: Float[np.ndarray, "rows k"], named: str, inputs: TargetInputs) -> targets.Selected:
+    """Of scores for all rows of the files, those that the store keeps; raises `InputError` for a wrong count per row, or a score out of
+    range. `named` is the option and value that name the scores."""
+    count, largest = len(inputs.objective.scored) - 1, inputs.objective.largest_label
+    selected = targets.Selected(array, inputs.text.input_row)
+    most = np.abs(selected[:]).max(initial=0.0)
+    if array.shape[1] != count or most > largest * (1.0 + ROUNDING):
+        raise InputError(
+            f"{named} has {array.shape[1]} numbers per row, up to {most:g}; this objective reads {count}, one score per pair, from "
+            f"{-largest:g} to {largest:g}: divide scores of 0 to 5 by 5, or use a preset of cosent.py."
+        )
+    return selected
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OwnScores(Teacher):
-    """Your own scores of the text's sentence pairs."""
-
-    scores_pairs = of_rows = True
-
-    def checked(self, array: Float[np.ndarray, "rows k"], named: str, inputs: TargetInputs) -> targets.Selected:
-        """The scores of the rows that the store keeps; raises `InputError` for a wrong count per row, or a score out of range.
-
-        `array` has one row per row of the files; `named` is the option and value that name it, for the error.
-        """
-        count, largest = len(inputs.objective.scored) - 1, inputs.objective.largest_label
-        selected = targets.Selected(array, inputs.text.input_row)
-        most = np.abs(selected[:]).max(initial=0.0)
-        if array.shape[1] != count or most > largest * (1.0 + ROUNDING):
-            raise InputError(
-                f"{named} has {array.shape[1]} numbers per row, up to {most:g}; this objective reads {count}, one score per pair, from "
-                f"{-largest:g} to {largest:g}: divide scores of 0 to 5 by 5, or use a preset of cosent.py."
-            )
-        return selected
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Scores(OwnScores, OwnFile):
+class Scores(OwnFile):
     """Your own scores of each row's sentence pairs, in a file."""
 
     kind: str = "scores"
 
+    scores_pairs = True
+
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         array = targets.checked_own_vectors(self.file, inputs.text.input_rows)
-        return (self.checked(array, f"teacher.file={self.file}", inputs),)
+        return (checked_scores(array, f"teacher.file={self.file}", inputs),)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Columns(OwnScores):
+class Columns(Teacher):
     """Your own scores of each row's sentence pairs, in columns of the text."""
 
     kind: str = "columns"
     names: str = ""
     """Columns of `data.text`, one for each pair of a row, separated by commas, such as `score_positive,score_negative`."""
 
+    scores_pairs = of_rows = True
     given_by = "names"
 
     @property
@@ -110,4 +104,4 @@ class Columns(OwnScores):
                         f"data.text: row {index + 1:,} has {cell!r:.40} in the column {names[column]!r}, not a finite number; correct "
                         "or remove the row, or choose models that score the pairs (--config=FILE.py:PRESET:teacher=labels)."
                     )
-        return (self.checked(scores, f"teacher.names={self.names}", inputs),)
+        return (checked_scores(scores, f"teacher.names={self.names}", inputs),)

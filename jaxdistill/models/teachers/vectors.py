@@ -77,12 +77,11 @@ class StoredVectors(Teacher):
         """The vectors of a view of the text, one for each row, before `whiten` and `components`."""
         raise NotImplementedError
 
-    def whitened(self, array: Float[np.ndarray, "rows _"] | targets.Selected | targets.Joined) -> targets.Stored:
-        """The vectors with `whiten` and `components` applied."""
-        return targets.Whitened(array, power=self.whiten, components=self.components) if self.transforms else array
-
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        return tuple(self.whitened(self.vectors(inputs, view)) for view in inputs.objective.teacher_views)
+        arrays = tuple(self.vectors(inputs, view) for view in inputs.objective.teacher_views)
+        if not self.transforms:
+            return arrays
+        return tuple(targets.Whitened(array, power=self.whiten, components=self.components) for array in arrays)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
