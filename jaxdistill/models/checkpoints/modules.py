@@ -146,6 +146,7 @@ def read_modules(folder: Path) -> Modules:
         task, output, name = "sequence-classification", "logits", "scores"
     modality = {"text": {"method": "forward", "method_output_name": output}}
     readable = {"transformer_task": (task,), "module_output_name": (name,), "modality_config": (modality,)}
+    readable["tokenizer_name_or_path"] = ()
     changing = {name: _changing(options.get(name)) or None for name in TEXT_SETTINGS}
     refuse_others(options | changing, readable | dict.fromkeys(TEXT_SETTINGS, ()), file=file or "")
     return Modules(

@@ -17,7 +17,7 @@ from typing import Any
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from jaxdistill.core import InputError
+from jaxdistill.core import InputError, unknown_id
 from jaxdistill.core.files import while_reading
 from jaxdistill.encoders.hugging_face import read_settings, refuse_others
 from jaxdistill.models.checkpoints.weights import first_file
@@ -75,6 +75,7 @@ def read_tokenizer(
             tokenizer.post_processor = processors.Sequence(steps)
         tokenizer.no_padding()
         tokenizer.no_truncation()
+        _check_reads_own_words(tokenizer, folder)
     token, largest_id = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1))
     if vocab_size is not None and largest_id >= vocab_size:
         raise InputError(
@@ -166,6 +167,22 @@ def named_tokens(folder: Path) -> set[str]:
 def _content(token: Any) -> Any:
     """The text of a special token, which a file may describe in more detail."""
     return token.get("content") if isinstance(token, dict) else token
+
+
+def _check_reads_own_words(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
+    """Raises `InputError` if the tokenizer does not know half of its vocabulary's words: its files belong to another class."""
+    size = tokenizer.get_vocab_size(with_added_tokens=True)
+    entries = [tokenizer.id_to_token(id) or "" for id in range(0, size, max(1, size // 200))]
+    words = [entry.removeprefix("##").strip("\u2581\u0120") for entry in entries]  # without marks of spaces
+    words = [word for word in words if word.isalnum()]
+    # A word that the tokenizer does not know becomes the unknown token, or that and the mark of a space.
+    ids_of_unknown = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}
+    encodings = tokenizer.encode_batch(words, add_special_tokens=False)
+    read_words = sum(not ids_of_unknown.issuperset(encoding.ids) for encoding in encodings)
+    if 2 * read_words <= len(words):
+        raise InputError(
+            f"{folder}: the tokenizer knows {read_words} of {len(words)} words of its own vocabulary; correct tokenizer_class in {CONFIG}."
+        )
 
 
 def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
