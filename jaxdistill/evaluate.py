@@ -63,12 +63,8 @@ from jaxdistill.models.vectors import unit_rows
 from jaxdistill.training.export import weights_bytes
 from jaxdistill.training.workdir.folder import RESULTS
 
-TASK_OF = {
-    "pairs": "pairs",
-    "bitext": "bitext",
-    "entities": "entities",
+TASK_OF = {name: name for name in ("pairs", "bitext", "entities", "mteb")} | {
     "retrieval": "documents",
-    "mteb": "mteb",
     "text": "agreement",
 }
 """Maps options that name sets to the tasks that read them, which are the default tasks if the option is given."""

@@ -22,17 +22,8 @@ import numpy as np
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.core.ops.nearest import nearest
 from jaxdistill.data.text import files_of
-from jaxdistill.evals.evaluation import (
-    Evaluation,
-    MissingSet,
-    Model,
-    Sources,
-    TestSet,
-    average_of,
-    labelled,
-    read_table,
-    refuse_same_vectors,
-)
+from jaxdistill.evals import evaluation
+from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Sources, TestSet
 from jaxdistill.models.vectors import unit_vectors, vectors_of_pairs
 
 PUBLISHED = (
@@ -60,7 +51,7 @@ def translation_recalls(name: str, pairs: Sequence[tuple[str, str]], embed: Embe
     scores = {}
     for score, queries, translations in zip(score_names(name), (first, second), (second, first), strict=True):
         candidates = np.array(list(dict.fromkeys(translations)))
-        refuse_same_vectors(vectors[candidates], list(map(str, candidates)), "sentences")
+        evaluation.refuse_same_vectors(vectors[candidates], list(map(str, candidates)), "sentences")
         _, found = nearest(vectors[queries], [vectors[candidates]], count=1)
         scores[score] = float(np.mean(candidates[found[:, 0]] == translations))
     return scores
@@ -79,7 +70,7 @@ def _bitext_sets(sources: Sources) -> Iterator[TestSet]:
 
 def _run_bitext(model: Model, test_set: TestSet) -> Mapping[str, float]:
     first, second = test_set.content.rpartition(".")[2].split("-")
-    pairs = [(row[0], row[1]) for row in read_table(test_set.file, (first, second))]
+    pairs = [(row[0], row[1]) for row in evaluation.read_table(test_set.file, (first, second))]
     return translation_recalls(test_set.content, pairs, model.embed)
 
 
@@ -89,7 +80,9 @@ BITEXT = Evaluation(
     scores=("bitext", *PUBLISHED),
     sets=_bitext_sets,
     run=_run_bitext,
-    averages=average_of("bitext/average recall@1", [score for name in PUBLISHED for score in score_names(name)]),
+    averages=evaluation.average_of(
+        "bitext/average recall@1", [score for name in PUBLISHED for score in score_names(name)]
+    ),
     headings={"bitext/average recall@1": "translations, recall@1"},
 )
 
@@ -107,7 +100,7 @@ class EntitySet(NamedTuple):
 def entity_recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
     """`entity/LANGUAGE recall@1` and so on, in [0, 1]."""
     queries, catalogue = unit_vectors(embed, list(entities.answers)), unit_vectors(embed, entities.entities)
-    refuse_same_vectors(catalogue, entities.entities, "entities")
+    evaluation.refuse_same_vectors(catalogue, entities.entities, "entities")
     _, found = nearest(queries, [catalogue], count=RANKS[-1])
     answers = zip(found, entities.answers.values(), strict=True)
     is_hit = np.array([[entities.entities[row] in right for row in rows] for rows, right in answers])
@@ -123,7 +116,7 @@ def mean_recall(catalogues: Sequence[EntitySet], embed: Embed | Scorer) -> Mappi
 
 def read_entities(file: str | Path) -> EntitySet:
     """Reads a file of `query`, `entity`, `label`; raises `InputError` for a bad row."""
-    labels, pairs = labelled(file, ("query", "entity"), ("0", "1"))
+    labels, pairs = evaluation.labelled(file, ("query", "entity"), ("0", "1"))
     answers: dict[str, set[str]] = {}
     for (query, entity), label in zip(pairs, labels, strict=True):
         if label == 1:
