@@ -138,7 +138,11 @@ def test_all_forms_give_the_same_set(tmp_path, form):
     assert known.documents == {"d1": "Cats They sleep.", "d2": "Dogs run in the park.", "d3": "Rain It rains in May."}
     assert list(known.queries) == ["q1", "q2", "q4"]  # that are judged
     assert known.judged == {"q1": {"d1": 2, "d3": 1}, "q2": {"d2": 1}, "q4": {"d1": 0}}
-    headers = {"corpus": ("_ID", "TITLE", "TEXT"), "queries": ("ID", "TEXT"), "qrels": ("QUERY-ID", "CORPUS-ID", "SCORE")}
+    headers = {
+        "corpus": ("_ID", "TITLE", "TEXT"),
+        "queries": ("ID", "TEXT"),
+        "qrels": ("QUERY-ID", "CORPUS-ID", "SCORE"),
+    }
     parts = {"corpus": DOCUMENTS, "queries": QUERIES, "qrels": QRELS}
     parts = {part: [header, *parts[part]] for part, header in headers.items()}
     assert read_test(write_set(tmp_path / "upper" / "tiny", **parts)) == known

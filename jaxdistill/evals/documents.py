@@ -1,7 +1,6 @@
 """Measures retrieval of documents: nDCG@10, recall, MRR@10 and MAP on sets in BEIR's format.
 
-Documents are ranked exactly, by cosine with the query, or by dot product if the model's checkpoint says so. A model prepends its
-prompts for queries and documents, if it has them. With an index model, queries are also run on its vectors of the documents.
+Documents are ranked exactly, by cosine with the query, or by dot product if the model's checkpoint says so.
 
 All measures are means over judged queries, in [0, 1], as trec_eval defines them. A document without a judgement is irrelevant. A query
 without a relevant document counts as 0. The gain of nDCG is the relevance itself (trec_eval, BEIR), not `2^relevance - 1`.
@@ -53,7 +52,6 @@ PROTOCOL = (
     "documents deep; measures of trec_eval over all judged queries"
 )
 BLOCK_DOCUMENTS = 50_000
-"""Number of documents compared at a time."""
 METRICS: Mapping[str, str] = {split: f"retrieval-{split}/{NDCG}" for split in SPLITS}
 """Maps splits to the metric that chooses checkpoints by their judgements."""
 Ranking = tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]
@@ -146,8 +144,7 @@ def _located(spec: str) -> tuple[str, Path]:
         for row in load("qrels"):
             relevant = row["corpus-id"] if isinstance(row["corpus-id"], list) else [row["corpus-id"]]
             lines += [f"{row['query-id']}\t{document}\t{row.get('score', 1)}" for document in relevant]
-        (draft / "qrels").mkdir()
-        (draft / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+        (draft / "qrels.tsv").write_text("\n".join(lines) + "\n", "utf-8")
 
     with foreign_errors(f"retrieval set {spec or 'nothing'} is no folder, and cannot be fetched from the hub"):
         if ":" not in spec:

@@ -137,7 +137,6 @@ EVALUATION = Evaluation(
         "pairs": "graded pairs",
         AUC_METRIC: "graded pairs, AUC",
         METRIC: "graded pairs",
-        "qnli-dev/auc": "qnli dev, AUC",
-        "mrpc-dev/auc": "mrpc dev, AUC",
+        **{metric: f"{metric.partition('-')[0]} dev, AUC" for metric in DEV},
     },
 )

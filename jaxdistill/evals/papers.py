@@ -40,12 +40,11 @@ class Cited:
     @property
     def tables(self) -> str:
         """The tables of the scores, in one line."""
-        return ", ".join(dict.fromkeys(self.sources.values()))
+        return ", ".join(dict.fromkeys(self.sources[name] for name in self.scores))
 
     def only(self, names: Iterable[str]) -> "Cited":
         """The row with only these scores, in this order."""
-        scores = {name: self.scores[name] for name in names if name in self.scores}
-        return replace(self, scores=scores, sources={name: self.sources[name] for name in scores})
+        return replace(self, scores={name: self.scores[name] for name in names if name in self.scores})
 
 
 @functools.cache

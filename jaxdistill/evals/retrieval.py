@@ -1,15 +1,12 @@
 """Measures retrieval of short texts by cosine: translations among other sentences, and entities in a catalogue.
 
 Translations: recall at 1 of a sentence's translation among all, in both directions. The protocol follows LASER's Tatoeba test
-(Artetxe and Schwenk, TACL 2019, https://arxiv.org/abs/1812.10464), which reports the error rate, one minus recall. The sets come
-from a data folder (`multilingual/tatoeba.en-de.test.tsv.gz` and so on), or are the user's own tables with one column per language.
-A file's name states its two columns: `[NAME.]en-de[.test].tsv` or `.csv`, which may be compressed by gzip.
+(Artetxe and Schwenk, TACL 2019, https://arxiv.org/abs/1812.10464), which reports the error rate, one minus recall. A table has one
+column per language, and its file's name states the two.
 
 Entities: recall of the entity in a catalogue that a query refers to. The task is SimTDE's (Xie et al., SIGIR 2023, section 4.2 and
 Table 3): recall at `k` is the share of queries with a right entity among the `k` nearest. SimTDE's radio stations are not public, so the
-files are the user's own, one per language, which is the last part of its name before the suffix (`stations.de.csv.gz`). The columns
-are `query`, `entity` and `label` (1: the query refers to the entity). All entities of a file form the catalogue; queries without a
-right entity are ignored.
+files are the user's own, one per language. All entities of a file form the catalogue; queries without a right entity are ignored.
 """
 
 import re
@@ -109,8 +106,7 @@ def entity_recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
 
 def mean_recall(catalogues: Sequence[EntitySet], embed: Embed | Scorer) -> Mapping[str, float]:
     """The `METRIC`."""
-    name = "entity/{} recall@1".format
-    recalls = [entity_recalls(each, cast(Embed, embed))[name(each.language)] for each in catalogues]
+    recalls = [entity_recalls(each, cast(Embed, embed))[f"entity/{each.language} recall@1"] for each in catalogues]
     return {METRIC: float(np.mean(recalls))}
 
 

@@ -127,7 +127,7 @@ def dev_agreement(
         first, first_roles = targets.sentences(targets.objective.scored[0], held_out)
         second, second_roles = targets.sentences(targets.objective.scored[1], held_out)
         return agreement.AgreementTask(
-            first=tuple(first), second=tuple(second), teacher=vectors[:, 0], roles=(first_roles, second_roles)
+            first=tuple(first), second=tuple(second), teacher=vectors[:, 0], roles=[*first_roles, *second_roles]
         )
     sentences, roles = targets.sentences(targets.column, held_out)
     vector_of = dict(zip(sentences, vectors, strict=True))
