@@ -47,7 +47,6 @@ from tyro.conf import UseAppendAction
 from jaxdistill.core import ROLES, Embed, InputError, Precision, Scorer, Split, refuse
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAMES, Listed, listed, make_callable, parse, run
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.cluster.processes import over_processes
 from jaxdistill.core.files import foreign_errors, local, try_writing, write_atomic, writing
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.paths import cache_folder
@@ -55,23 +54,13 @@ from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import source_digest, versions
 from jaxdistill.data.targets import refuse_changes
 from jaxdistill.data.text import content_digest, source_files
-from jaxdistill.evals import geometry, papers, report, suite, transfer
+from jaxdistill.evals import geometry, papers, report, sts, suite, transfer
 from jaxdistill.evals.evaluation import EmbeddingCache, Model, Sources
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model, locate
 from jaxdistill.models.inference import Embedder, ensemble
 from jaxdistill.models.vectors import unit_rows
 from jaxdistill.training.export import weights_bytes
 from jaxdistill.training.workdir.folder import RESULTS
-
-TASK_OF = {
-    "pairs": "pairs",
-    "bitext": "bitext",
-    "entities": "entities",
-    "retrieval": "documents",
-    "mteb": "mteb",
-    "text": "agreement",
-}
-"""Maps options that name sets to the tasks that read them, which are the default tasks if the option is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +186,9 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Model], out: str) -> E
         **{name: inputs[name] for name in inputs.keys() & Sources.__annotations__.keys()},
         mteb_folder=file.with_name("mteb") if file else None,
     )
-    default_tasks = [task for option, task in TASK_OF.items() if inputs[option]] or ["sts"]
+    # Options that name sets select the tasks that read them; most have the task's name.
+    given = [name for name in ("pairs", "bitext", "entities", "retrieval", "mteb", "text") if inputs[name]]
+    default_tasks = [{"retrieval": "documents", "text": "agreement"}.get(name, name) for name in given] or ["sts"]
     with processes.agreed() as facts:
         plan = suite.planned(inputs["tasks"] or default_tasks, sources)
         if not plan.sets:
@@ -209,12 +200,11 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Model], out: str) -> E
             raise InputError(f"whiten={min(both)} is a test set of this evaluation; fit on another text.")
         digests = {test_set.name: test_set.digest() for _, test_set in plan.sets}
         facts |= digests | {"absent": plan.absent}
-    if file:
-        if existing := next((path for path in (file, page) if path and path.exists()), None):
-            with foreign_errors(f"{existing} is not of evaluate; move it, or give another out"):
-                earlier = json.loads(file.read_bytes())
-                earlier = earlier["inputs"] | earlier["files"]
-            refuse_changes(file, earlier, inputs | digests)
+    if file and (existing := next((path for path in (file, page) if path and path.exists()), None)):
+        with foreign_errors(f"{existing} is not of evaluate; move it, or give another out"):
+            earlier = json.loads(file.read_bytes())
+            earlier = earlier["inputs"] | earlier["files"]
+        refuse_changes(file, earlier, inputs | digests)
 
     # The teacher and the index model, if sets use them, keep their vectors from model to model.
     names = {name for _, test_set in plan.sets for name in test_set.references}
@@ -275,9 +265,8 @@ def _model(
 ) -> Model:
     """A model, or an ensemble if the spec is `A+B` (a folder's name may contain +), on the devices of all processes.
 
-    Args:
-      loaded: models by name that are not read again.
-      is_index: whether it makes the index of asymmetric retrieval; pooling and other prompts are then its own.
+    Pooling and other prompts are a model's own if it `is_index`, which makes the index of asymmetric retrieval. Models in `loaded`
+    are not read again.
     """
     prompt, max_length, whiten = inputs["prompt"], inputs["max_length"], inputs["whiten"]
     prompts = {role: inputs[f"{role}_prompt"] or prompt for role in ROLES}
@@ -300,20 +289,20 @@ def _model(
     facts += [name for member in members if (name := member.compute_dtype.name) != "float32"]
     readings = []
     for model in (member.model for member in members):
-        reads_pairs = model.definition.reads_pairs  # has no prompts for roles
         readings.append({
             "embedding_width": model.definition.embedding_width,
             "pooling": str(model.definition.pooling),
             "max_length": model.max_length,
             "prompt": model.prompt,
-            "role_prompts": {} if reads_pairs else {role: model.role_prompts[role] for role in ROLES},
+            # A cross-encoder has no prompts for roles.
+            "role_prompts": {role: model.role_prompts[role] for role in ROLES if not model.definition.reads_pairs},
         })  # fmt: skip
     first = members[0]
     progress = sys.stderr.isatty() and processes.is_first()
     on_own_devices: Any = first.as_embed(progress=progress)
     if len(members) > 1:
         on_own_devices = ensemble(members, progress=progress)
-    embed = over_processes(on_own_devices)
+    embed = processes.over_processes(on_own_devices)
     has_vectors = not isinstance(on_own_devices, Scorer)
     model = Model(
         embed=embed,
@@ -391,7 +380,7 @@ def _scored(model: Model, plan: suite.Suite) -> dict[str, Any]:
         "scores": suite.with_averages(scores, failed),
         "failed": failed,
         "details": {name: values for result in results.values() for name, values in result.details.items()},
-        "scored_pairs": next((results[name].scored_pairs for name in suite.DRAWN if name in results), None),
+        "scored_pairs": next((results[name].scored_pairs for name in sts.DRAWN if name in results), None),
     }
 
 

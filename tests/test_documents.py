@@ -68,12 +68,12 @@ def embed(texts):
 def test_a_ranking_by_hand(tmp_path):
     known = read_test(write_set(tmp_path / "tiny"))
     ranking = documents.ranked_by_vectors(embed, embed, known)
-    scores = documents.scored(ranking, known)
+    scores = documents.scored(ranking, known, "tiny").scores
     # q1: d1, d3, d2; q2: d3, d1, d2; q4 has no relevant document.
-    assert scores["documents/tiny ndcg@10"] == pytest.approx((1 + 1 / np.log2(4)) / 3)
-    assert scores["documents/tiny mrr@10"] == pytest.approx((1 + 1 / 3) / 3)
+    assert scores["tiny ndcg@10"] == pytest.approx((1 + 1 / np.log2(4)) / 3)
+    assert scores["tiny mrr@10"] == pytest.approx((1 + 1 / 3) / 3)
     other = documents.ranked_by_vectors(embed, lambda texts: embed(texts)[:, ::-1], known)  # another model's index
-    assert documents.scored(other, known)["documents/tiny map"] < scores["documents/tiny map"]
+    assert documents.scored(other, known, "tiny").scores["tiny map"] < scores["tiny map"]
 
 
 def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
@@ -138,6 +138,14 @@ def test_all_forms_give_the_same_set(tmp_path, form):
     assert known.documents == {"d1": "Cats They sleep.", "d2": "Dogs run in the park.", "d3": "Rain It rains in May."}
     assert list(known.queries) == ["q1", "q2", "q4"]  # that are judged
     assert known.judged == {"q1": {"d1": 2, "d3": 1}, "q2": {"d2": 1}, "q4": {"d1": 0}}
+    headers = {
+        "corpus": ("_ID", "TITLE", "TEXT"),
+        "queries": ("ID", "TEXT"),
+        "qrels": ("QUERY-ID", "CORPUS-ID", "SCORE"),
+    }
+    parts = {"corpus": DOCUMENTS, "queries": QUERIES, "qrels": QRELS}
+    parts = {part: [header, *parts[part]] for part, header in headers.items()}
+    assert read_test(write_set(tmp_path / "upper" / "tiny", **parts)) == known
 
 
 @pytest.mark.parametrize(
@@ -163,7 +171,7 @@ def test_relevant_documents_that_the_corpus_lacks_count_as_never_found(tmp_path,
     known = read_test(folder := write_set(tmp_path / "set", qrels=judged))
     assert f"{folder}/corpus.tsv.gz lacks 2 of the relevant documents; they count as never found" in caplog.text
     ranking = documents.ranked_by_vectors(embed, embed, known)
-    assert documents.scored(ranking, known)["documents/set recall@10"] == pytest.approx(1 / 4)
+    assert documents.scored(ranking, known, "set").scores["set recall@10"] == pytest.approx(1 / 4)
 
 
 def test_tables_may_have_headers_titles_may_be_missing_and_ids_may_be_numbers(tmp_path):

@@ -133,7 +133,9 @@ def test_truncated_vectors_have_a_row_for_each_width(tiny, tmp_path):
     query, document = (
         lambda texts, role=role: embedder.encode(texts, role=role)[:, :8] for role in ("query", "document")
     )
-    expected = documents.scored(documents.ranked_by_vectors(query, document, known), known)
+    expected = documents.scored(
+        documents.ranked_by_vectors(query, document, known), known, f"documents/{known.name}"
+    ).scores
     scores = found.scores[f"{tiny} (8)"]
     assert {name: scores[name] for name in expected} == pytest.approx(expected)
     assert {name: scores[f"asymmetric {name}"] for name in expected} == pytest.approx(expected)

@@ -39,7 +39,8 @@ def test_pairs_that_choose_a_model_are_not_those_that_score_it(tmp_path, data_fo
     sizes = {name: len(pairs.scores) for name, pairs in tests.items()}
     assert sizes == {"auc/qqp": 1000, "auc/qnli": 4463, "auc/mrpc": 1725}
     for name, size in {"qnli": 1000, "mrpc": 408}.items():
-        found, test = pairs.dev_pairs(data_folder, f"{name}-dev/auc"), tests[f"auc/{name}"]
+        file, rows = pairs.DEV[f"{name}-dev/auc"]
+        found, test = pairs.binary_pairs(data_folder / file, rows), tests[f"auc/{name}"]
         assert len(found.scores) == size
         assert not set(zip(found.first, found.second, strict=True)) & set(zip(test.first, test.second, strict=True))
     (tmp_path / "qnli.dev.tsv.gz").write_bytes(gzip.compress(b"label\tsentence1\tsentence2\n1\ta\tb\n"))

@@ -69,8 +69,8 @@ def test_the_documented_snippet_scores_an_export_as_we_do(known, tmp_path, capsy
     assert name == "LocalRetrieval"
     embed = Embedder(load_model(str(tmp_path / "export"))).encode
     ndcg = {
-        roles: scored(ranked_by_vectors(*(partial(embed, role=role) for role in roles), known), known)[
-            "documents/documents ndcg@10"
+        roles: scored(ranked_by_vectors(*(partial(embed, role=role) for role in roles), known), known, "own").scores[
+            "own ndcg@10"
         ]
         for roles in product(("", "query"), ("", "document"))
     }

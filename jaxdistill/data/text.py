@@ -324,7 +324,8 @@ def _csv_options(path: Path, columns: Mapping[str, str], spec: str, *, headerles
             is_quoted = separator == "," or _is_quoted(path, path.stat().st_mtime_ns)
         quoting: Any = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
         with _opened(path) as file:
-            header = next(csv.reader(file, delimiter=separator, quoting=quoting), [])
+            lines = enumerate(csv.reader(file, delimiter=separator, quoting=quoting))
+            blank_lines, header = next(((number, cells) for number, cells in lines if cells), (0, []))
     if len(header) == 1 and not _needed(header, columns) and not re.fullmatch(r"[\w.:/-]{1,64}", header[0]):
         raise InputError(
             f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; check the "
@@ -335,6 +336,7 @@ def _csv_options(path: Path, columns: Mapping[str, str], spec: str, *, headerles
     if lacks_header:
         names = list(columns.values())
     options = {"sep": separator, "quoting": quoting, "header": None if lacks_header else 0, "names": names}
+    options |= {"skiprows": blank_lines} if blank_lines else {}
     # `NA` is text, a blank line is a row, and the first of too many cells is no index.
     return options | {"keep_default_na": False, "skip_blank_lines": False, "index_col": False}
 

@@ -42,8 +42,8 @@ class AgreementTask:
     """The teacher's cosine similarity of each pair."""
     nearest: Integer[np.ndarray, "sentences best"] | None = None
     """The teacher's nearest others of each row of `vectors_of_pairs`; None: the teacher only scores pairs."""
-    roles: tuple[Sequence[str], Sequence[str]] = ((), ())
-    """Roles of the first and of the second sentences; empty: none has one. With roles, `embed` must be a `RoleEmbed`."""
+    roles: Sequence[str] = ()
+    """Roles of the first sentences, then of the second ones; empty: none has one. With roles, `embed` must be a `RoleEmbed`."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -56,8 +56,7 @@ class AgreementTask:
         name = "agreement with the teacher"
         if isinstance(embed, Scorer):
             return {METRIC: spearman(self.teacher, similarities(embed, self.first, self.second), name=name)}
-        roles = [*self.roles[0], *self.roles[1]]
-        roles = roles if any(roles) else ()  # without roles, `embed` need not be a `RoleEmbed`
+        roles = self.roles if any(self.roles) else ()  # without roles, `embed` need not be a `RoleEmbed`
         vectors, left, right = vectors_of_pairs(embed, self.first, self.second, roles=roles)
         scores = {METRIC: spearman(self.teacher, np.einsum("ne,ne->n", vectors[left], vectors[right]), name=name)}
         if self.nearest is not None:
@@ -96,7 +95,7 @@ def held_out_task(
         second=tuple(sentences[i] for i in right),
         teacher=np.einsum("ne,ne->n", unit[left], unit[right]),
         nearest=nearest,
-        roles=([roles[sentences[i]] for i in left], [roles[sentences[i]] for i in right]) if roles else ((), ()),
+        roles=[roles[sentences[i]] for i in (*left, *right)] if roles else (),
     )
 
 

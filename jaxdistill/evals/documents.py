@@ -1,16 +1,12 @@
 """Measures retrieval of documents: nDCG@10, recall, MRR@10 and MAP on sets in BEIR's format.
 
-Documents are ranked exactly, by cosine with the query, or by dot product if the model's checkpoint says so. A model prepends its
-prompts for queries and documents, if it has them. With an index model, queries are also run on its vectors of the documents.
+Documents are ranked exactly, by cosine with the query, or by dot product if the model's checkpoint says so.
 
 All measures are means over judged queries, in [0, 1], as trec_eval defines them. A document without a judgement is irrelevant. A query
 without a relevant document counts as 0. The gain of nDCG is the relevance itself (trec_eval, BEIR), not `2^relevance - 1`.
 
 A set (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663) is a folder with documents (`corpus`), queries
-(`queries`) and judgements (`qrels`) as JSON lines, tables or Parquet, as on the Hugging Face hub; docs/guide/evaluation.md has all
-names. A set may be given by its name on the hub, or as `ORG/COLLECTION:SET` if the hub has many in one repository, as
-sentence-transformers/NanoBEIR-en does: its splits are sets. `A+B` runs the queries of A on the documents of B, which must have the same ids:
-for a set in two languages, this measures retrieval across them.
+(`queries`) and judgements (`qrels`); docs/guide/evaluation.md has their names and forms.
 """
 
 import json
@@ -31,16 +27,8 @@ from jaxdistill.core.files import foreign_errors, make_folder_atomic
 from jaxdistill.core.ops.nearest import nearest
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.data.text import read
-from jaxdistill.evals.evaluation import (
-    Evaluation,
-    MissingSet,
-    Model,
-    Result,
-    Sources,
-    TestSet,
-    read_table,
-    refuse_same_vectors,
-)
+from jaxdistill.evals import evaluation
+from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Result, Sources, TestSet
 from jaxdistill.models.vectors import finite_vectors, unit_rows
 
 PARTS = ("corpus", "queries")
@@ -64,7 +52,6 @@ PROTOCOL = (
     "documents deep; measures of trec_eval over all judged queries"
 )
 BLOCK_DOCUMENTS = 50_000
-"""Number of documents compared at a time."""
 METRICS: Mapping[str, str] = {split: f"retrieval-{split}/{NDCG}" for split in SPLITS}
 """Maps splits to the metric that chooses checkpoints by their judgements."""
 Ranking = tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]
@@ -157,8 +144,7 @@ def _located(spec: str) -> tuple[str, Path]:
         for row in load("qrels"):
             relevant = row["corpus-id"] if isinstance(row["corpus-id"], list) else [row["corpus-id"]]
             lines += [f"{row['query-id']}\t{document}\t{row.get('score', 1)}" for document in relevant]
-        (draft / "qrels").mkdir()
-        (draft / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+        (draft / "qrels.tsv").write_text("\n".join(lines) + "\n", "utf-8")
 
     with foreign_errors(f"retrieval set {spec or 'nothing'} is no folder, and cannot be fetched from the hub"):
         if ":" not in spec:
@@ -185,7 +171,7 @@ def read_set(files: SetFiles) -> RetrievalSet:
     corpus = _records(files.corpus, ["title", "text"])
     judged: dict[str, dict[str, int]] = {}
     with foreign_errors(f"{files.qrels}: a judgement is query, document and a whole number, separated by tabs"):
-        rows = read_table(files.qrels, JUDGEMENT, headerless=True)
+        rows = evaluation.read_table(files.qrels, JUDGEMENT, headerless=True)
         has_other_header = rows and not re.fullmatch(r"-?\d+(\.0*)?", rows[0][-1])
         for query, document, grade in rows[1:] if has_other_header else rows:
             relevance = int(re.sub(r"\.0*$", "", grade))
@@ -224,6 +210,8 @@ def _records(paths: Sequence[Path], fields: Sequence[str]) -> dict[str, list[str
             if ".tsv" in path.suffixes:
                 cells = read([str(path)], columns, numbers=True, headerless=True)
                 rows = (dict(zip(columns, row, strict=True)) for row in cells if any(row))
+                headers = ["_id", "text"], ["id", "text"]  # `read` knows them only in lower case
+                rows = (row for row in rows if [row["id"].lower(), row["text"].lower()] not in headers)
             elif path.suffix == ".parquet":
                 from pyarrow import parquet
 
@@ -250,7 +238,7 @@ def ranked_by_vectors(
     vectors = finite_vectors(embed_document, texts)
     if similarity != "dot":
         queries, vectors = unit_rows(queries), unit_rows(vectors)
-    refuse_same_vectors(vectors, texts, f"documents of {test_set.name}")
+    evaluation.refuse_same_vectors(vectors, texts, f"documents of {test_set.name}")
     blocks = (vectors[start : start + BLOCK_DOCUMENTS] for start in range(0, len(vectors), BLOCK_DOCUMENTS))
     return nearest(queries, blocks, count=min(DEPTH, len(vectors)), dot=similarity == "dot")
 
@@ -294,19 +282,14 @@ def query_measures(ranked: Sequence[str], judged: Mapping[str, int]) -> dict[str
     }
 
 
-def measures(ranking: Ranking, test_set: RetrievalSet) -> dict[str, dict[str, float]]:
-    """Maps the names of `query_measures` to values by query id."""
-    values: dict[str, dict[str, float]] = {}
+def scored(ranking: Ranking, test_set: RetrievalSet, name: str) -> Result:
+    """The means over queries of `query_measures`, in [0, 1], as `NAME ndcg@10` and so on; nDCG@10 of each query by its id as details."""
+    by_query: dict[str, dict[str, float]] = {}
     for query, ranked in zip(test_set.queries, ordered(ranking, test_set), strict=True):
-        for name, value in query_measures(ranked, test_set.judged[query]).items():
-            values.setdefault(name, {})[query] = value
-    return values
-
-
-def scored(ranking: Ranking, test_set: RetrievalSet) -> dict[str, float]:
-    """The means of `measures`, in [0, 1], as `documents/NAME ndcg@10` and so on."""
-    by_query = measures(ranking, test_set)
-    return {f"documents/{test_set.name} {name}": float(np.mean([*row.values()])) for name, row in by_query.items()}
+        for measure, value in query_measures(ranked, test_set.judged[query]).items():
+            by_query.setdefault(f"{name} {measure}", {})[query] = value
+    scores = {measure: float(np.mean([*values.values()])) for measure, values in by_query.items()}
+    return Result(scores, details={f"{name} {NDCG}": by_query[f"{name} {NDCG}"]})
 
 
 def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: str = "cosine") -> Mapping[str, float]:
@@ -317,7 +300,7 @@ def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: s
     scores = []
     for test_set in sets:
         ranking = ranked_by_vectors(query, document, test_set, similarity=similarity)
-        scores.append(scored(ranking, test_set)[f"documents/{test_set.name} {NDCG}"])
+        scores.append(scored(ranking, test_set, test_set.name).scores[f"{test_set.name} {NDCG}"])
     return {METRICS[sets[0].split]: float(np.mean(scores))}
 
 
@@ -355,9 +338,7 @@ def _run(model: Model, test_set: TestSet) -> Result:
     index = model.index_model if test_set.references else model
     assert model.query is not None and index is not None and index.document is not None
     ranking = ranked_by_vectors(model.query, index.document, retrieval_set, similarity=index.similarity)
-    by_query = measures(ranking, retrieval_set)
-    scores = {f"{test_set.name} {name}": float(np.mean([*values.values()])) for name, values in by_query.items()}
-    return Result(scores, details={f"{test_set.name} {NDCG}": by_query[NDCG]})
+    return scored(ranking, retrieval_set, test_set.name)
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:

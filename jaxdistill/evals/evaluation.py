@@ -1,7 +1,6 @@
 """Defines an evaluation: its name in `tasks`, its sets, how a set is read and scored, and how scores are shown.
 
-`evals/suite.py` lists the package's evaluations; a user's module lists its own in `EVALUATIONS`. Evaluations share the reader of
-tables, rank correlation and the area under the ROC curve at the end of this file. Vectors that are all the same are an error.
+`evals/suite.py` lists the package's evaluations; a user's module lists its own in `EVALUATIONS`.
 """
 
 import hashlib
@@ -17,9 +16,6 @@ from jaxtyping import Float, Integer, Real
 from jaxdistill.core import Embed, InputError, Split
 from jaxdistill.data.text import content_digest, prefix, read
 from jaxdistill.models.vectors import unit_rows
-
-CONSTANT = 1e-7
-"""Similarities that span at most this fraction of the largest differ by float32 rounding alone, so they do not rank anything."""
 
 
 class MissingSet(InputError):
@@ -193,13 +189,10 @@ def labelled(
 ) -> tuple[Integer[np.ndarray, " n"], list[tuple[str, ...]]]:
     """For each row of a table, the index in `classes` of its `label`, and its cells in the columns `sentences`; raises `InputError`
     for any other label."""
-    labels, texts = [], []
-    for label, *cells in read_table(file, ("label", *sentences)):
-        if label not in classes:
-            raise InputError(f"{file}: label {label!r:.40} is not one of {', '.join(classes)}.")
-        labels.append(classes.index(label))
-        texts.append(tuple(cells))
-    return np.array(labels), texts
+    rows = read_table(file, ("label", *sentences))
+    if wrong := [label for label, *_ in rows if label not in classes]:
+        raise InputError(f"{file}: label {wrong[0]!r:.40} is not one of {', '.join(classes)}.")
+    return np.array([classes.index(label) for label, *_ in rows]), [row[1:] for row in rows]
 
 
 def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, " n"], *, name: str) -> float:
@@ -224,7 +217,7 @@ def area_under_roc(labels: Real[np.ndarray, " n"], scores: Float[np.ndarray, " n
 
 def refuse_collapsed(similarities: Real[np.ndarray, " n"], finding: str) -> None:
     """Raises `InputError` if all similarities are the same; `finding` begins the message, such as `the model finds all pairs`."""
-    if np.ptp(similarities) <= CONSTANT * np.abs(similarities).max():
+    if np.ptp(similarities) <= 1e-7 * np.abs(similarities).max():  # they differ by float32 rounding alone
         raise InputError(
             f"{finding} equally similar ({similarities[0]:.4g}): it has collapsed to one vector or one score for everything."
         )

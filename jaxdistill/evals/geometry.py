@@ -13,8 +13,7 @@ The geometry is that of STS-B dev (`sts/stsb.dev.tsv.gz`), with vectors of unit 
 - ConGen's out-of-domain example (section Limitation): the cosine of two clinical sentences whose gold score is 0;
   ConGen-BERT-Base gives 0.3 in the paper.
 
-Speed: sentences per second in a pass over the STS-B test set, 2,758 sentences, one per call as in SimTDE's Table 4 (Xie et al., SIGIR
-2023, section 4.3), and the mean of three passes in batches of 128. Rates depend on the machine and its load, so they are never cached.
+Speed follows SimTDE's Table 4 (Xie et al., SIGIR 2023, section 4.3). Rates depend on the machine and its load, so they are never cached.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +30,6 @@ from jaxdistill.evals.evaluation import Evaluation, Model, TestSet, spearman
 from jaxdistill.evals.pairs import GradedPairs
 from jaxdistill.models.vectors import finite_vectors, unit_vectors, vectors_of_pairs
 
-SAME_MEANING = 4.0
-"""Pairs with a higher score, of at most 5, mean the same."""
 OUT_OF_DOMAIN = (
     "The risks and benefits of the procedure were discussed, and the patient consented to this procedure",
     "The content of this note has been reproduced, signed by an authorized physician in the space above, and mailed to "
@@ -42,8 +39,6 @@ BATCH_SIZE = 128
 PASSES = 3
 WHITENING_SENTENCES = 100_000
 """Most sentences on which whitening is fitted: 0.3 GB of vectors of 768 dimensions."""
-WARM_EVERY = 10
-"""Before timing, every tenth sentence by length and the longest one are encoded once, so that all shapes are compiled."""
 RATE = f"speed/batch {BATCH_SIZE} (sentences/s)"
 PROTOCOL = (
     "STS-B dev; alignment of pairs above 4 and uniformity by Wang and Isola and by DistilCSE's equation 8; mean cosine of "
@@ -55,7 +50,7 @@ def measures(pairs: GradedPairs, embed: Embed) -> Mapping[str, float]:
     """`geometry/...`: alignments, uniformities in nats, cosines and correlations in [-1, 1]."""
     vectors, left, right = vectors_of_pairs(embed, pairs.first, pairs.second)
     first, second = vectors[left], vectors[right]
-    same = pairs.scores > SAME_MEANING
+    same = pairs.scores > 4.0
     between = (vectors @ vectors.T)[np.triu_indices(len(vectors), k=1)]  # all pairs of distinct sentences
     texts = zip(pairs.first, pairs.second, strict=True)
     edits = np.array([edit_distance(first_text.split(), second_text.split()) for first_text, second_text in texts])
@@ -132,7 +127,8 @@ def _run_speed(model: Model, test_set: TestSet) -> Mapping[str, float]:
     pairs, embed = sts.read_set(*test_set.content), model.timed
     assert embed is not None
     sentences = [*pairs.first, *pairs.second]
-    for sentence in sorted(sentences, key=len, reverse=True)[::WARM_EVERY]:
+    # Every tenth sentence by length, the longest one among them, so that all shapes are compiled.
+    for sentence in sorted(sentences, key=len, reverse=True)[::10]:
         embed([sentence])
     embed(sentences)
     one_by_one_s = timeit(lambda: [embed([sentence]) for sentence in sentences], number=1)

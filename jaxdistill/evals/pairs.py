@@ -1,9 +1,6 @@
 """Scores the similarities of sentence pairs: their correlation with grades, and how well they separate two classes.
 
-A file of graded pairs is a table with the columns `score`, `sentence1`, `sentence2`. The scale of the scores does not matter: only
-their order is used.
-
-Without such a file, the sets are QQP, QNLI and MRPC by the protocol of Trans-Encoder (Liu et al., ICLR 2022,
+Without a file of graded pairs, the sets are QQP, QNLI and MRPC by the protocol of Trans-Encoder (Liu et al., ICLR 2022,
 https://arxiv.org/abs/2109.13059, section 3 and Table 2): the area under the ROC curve of cosine similarity against the binary
 label; nothing is trained. Their test and dev (for choosing models) splits in a data folder share no row:
 
@@ -23,20 +20,8 @@ from jaxtyping import Float
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.core.files import foreign_errors
 from jaxdistill.data.text import MissingColumn, file_of
-from jaxdistill.evals.evaluation import (
-    Evaluation,
-    MissingSet,
-    Model,
-    Result,
-    Sources,
-    TestSet,
-    area_under_roc,
-    average_of,
-    labelled,
-    read_table,
-    refuse_collapsed,
-    spearman,
-)
+from jaxdistill.evals import evaluation
+from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Result, Sources, TestSet
 from jaxdistill.models.vectors import similarities
 
 COLUMNS = ("score", "sentence1", "sentence2")
@@ -74,21 +59,16 @@ class GradedPairs:
             )
 
 
-def is_binary(pairs: GradedPairs) -> bool:
-    """Whether the scores are binary labels: only 0 and 1."""
-    return set(pairs.scores.tolist()) == {0.0, 1.0}
-
-
 def pairs_spearman(embed: Embed | Scorer, pairs: GradedPairs) -> float:
     """Spearman's correlation of the model's similarities and the scores, in [-1, 1]."""
-    return spearman(pairs.scores, similarities(embed, pairs.first, pairs.second), name=pairs.name)
+    return evaluation.spearman(pairs.scores, similarities(embed, pairs.first, pairs.second), name=pairs.name)
 
 
 def pairs_auc(embed: Embed | Scorer, pairs: GradedPairs) -> float:
     """The area under the ROC curve, in [0, 1], of pairs with scores of 0 and 1; 0.5 is chance."""
     scores = similarities(embed, pairs.first, pairs.second)
-    refuse_collapsed(scores, f"{pairs.name}: the model finds all {len(scores):,} pairs")
-    return area_under_roc(pairs.scores, scores)
+    evaluation.refuse_collapsed(scores, f"{pairs.name}: the model finds all {len(scores):,} pairs")
+    return evaluation.area_under_roc(pairs.scores, scores)
 
 
 def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> dict[str, Any]:
@@ -100,9 +80,9 @@ def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> d
 def read_pairs(file: str | Path) -> GradedPairs:
     """Reads a file of graded pairs; raises `InputError` for a bad row."""
     try:
-        rows = read_table(file, (*COLUMNS, "subset"))
+        rows = evaluation.read_table(file, (*COLUMNS, "subset"))
     except MissingColumn:
-        rows = read_table(file, COLUMNS, headerless=True)
+        rows = evaluation.read_table(file, COLUMNS, headerless=True)
     with foreign_errors(f"{file}: each row needs a score and two sentences"):
         scores = np.array([float(row[0]) for row in rows])
     return GradedPairs(
@@ -116,15 +96,9 @@ def read_pairs(file: str | Path) -> GradedPairs:
 
 def binary_pairs(file: str | Path, rows: slice) -> GradedPairs:
     """The rows `rows` of a file with the columns `label`, `sentence1` and `sentence2`; the labels, 0 and 1, become scores."""
-    labels, texts = labelled(file, ("sentence1", "sentence2"), ("0", "1"))
+    labels, texts = evaluation.labelled(file, ("sentence1", "sentence2"), ("0", "1"))
     first, second = (tuple(row[side] for row in texts[rows]) for side in (0, 1))
     return GradedPairs(name=Path(file).name, first=first, second=second, scores=labels[rows].astype(np.float64))
-
-
-def dev_pairs(folder: str | Path, metric: str) -> GradedPairs:
-    """The pairs for choosing models by a metric of `DEV`, from a data folder."""
-    file, rows = DEV[metric]
-    return binary_pairs(Path(folder) / file, rows)
 
 
 def _sets(sources: Sources) -> Iterator[TestSet]:
@@ -145,9 +119,9 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float] | Result:
         return {test_set.name: pairs_auc(model.embed, binary_pairs(test_set.file, test_set.content))}
     pairs = read_pairs(test_set.file)
     predicted = similarities(model.embed, pairs.first, pairs.second)
-    scores = {"pairs": spearman(pairs.scores, predicted, name=pairs.name)}
-    if is_binary(pairs):
-        scores[AUC_METRIC] = area_under_roc(pairs.scores, predicted)
+    scores = {"pairs": evaluation.spearman(pairs.scores, predicted, name=pairs.name)}
+    if np.isin(pairs.scores, (0, 1)).all():
+        scores[AUC_METRIC] = evaluation.area_under_roc(pairs.scores, predicted)
     to_plot = scored_pairs(pairs, predicted)
     return Result(scores, to_plot, {"pairs": to_plot["similarities"]})
 
@@ -157,13 +131,12 @@ EVALUATION = Evaluation(
     scores=("auc", *(metric.partition("/")[0] for metric in DEV), "pairs"),
     sets=_sets,
     run=_run,
-    averages=average_of("auc/average", [f"auc/{name}" for name in TEST]),
+    averages=evaluation.average_of("auc/average", [f"auc/{name}" for name in TEST]),
     headings={
         "auc/average": "pairs, AUC",
         "pairs": "graded pairs",
         AUC_METRIC: "graded pairs, AUC",
         METRIC: "graded pairs",
-        "qnli-dev/auc": "qnli dev, AUC",
-        "mrpc-dev/auc": "mrpc dev, AUC",
+        **{metric: f"{metric.partition('-')[0]} dev, AUC" for metric in DEV},
     },
 )

@@ -11,7 +11,7 @@ import functools
 import itertools
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,12 +40,11 @@ class Cited:
     @property
     def tables(self) -> str:
         """The tables of the scores, in one line."""
-        return ", ".join(dict.fromkeys(self.sources.values()))
+        return ", ".join(dict.fromkeys(self.sources[name] for name in self.scores))
 
     def only(self, names: Iterable[str]) -> "Cited":
         """The row with only these scores, in this order."""
-        scores = {name: self.scores[name] for name in names if name in self.scores}
-        return replace(self, scores=scores, sources={name: self.sources[name] for name in scores})
+        return replace(self, scores={name: self.scores[name] for name in names if name in self.scores})
 
 
 @functools.cache
@@ -55,24 +54,19 @@ def papers() -> Mapping[str, Mapping[str, Any]]:
     return {path.stem: tomllib.loads(path.read_text(encoding="utf-8"), parse_float=str) for path in files}
 
 
-def cells(paper: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yields (reference, score, printed value, source) of each cell of a paper's tables, in order."""
-    for table in papers()[paper]["tables"]:
-        keys = table.get("keys", [""] * len(table["columns"]))
-        for row in table["rows"]:
-            for key, score, cell in zip(keys, table["scores"], row["cells"], strict=True):
-                yield f"{paper}:{row['key'].replace(COLUMN, key)}", score, str(cell), table["source"]
-
-
 @functools.cache
 def rows() -> Mapping[str, Cited]:
     """Maps references to rows, of all papers. If two tables of a paper disagree, the first one counts."""
     by_reference: dict[str, Cited] = {}
-    for reference, score, printed, source in itertools.chain.from_iterable(map(cells, papers())):
-        if score:
-            row = by_reference.setdefault(reference, Cited(reference=reference, scores={}, sources={}))
-            row.scores.setdefault(score, float(printed) / 100)
-            row.sources.setdefault(score, source)
+    for paper, table in ((paper, table) for paper, content in papers().items() for table in content["tables"]):
+        keys = table.get("keys", [""] * len(table["columns"]))
+        for row in table["rows"]:
+            for key, score, cell in zip(keys, table["scores"], row["cells"], strict=True):
+                reference = f"{paper}:{row['key'].replace(COLUMN, key)}"
+                if score:
+                    found = by_reference.setdefault(reference, Cited(reference=reference, scores={}, sources={}))
+                    found.scores.setdefault(score, float(cell) / 100)
+                    found.sources.setdefault(score, table["source"])
     return by_reference
 
 

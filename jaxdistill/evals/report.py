@@ -168,7 +168,6 @@ def write_page(
     models = [entry.name for entry in entries]
     page = filled("report.html", title=title, warning=warning, teacher=teacher, models=models, **content)
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, page)
     return path
 

@@ -1,15 +1,12 @@
 """Measures retrieval of short texts by cosine: translations among other sentences, and entities in a catalogue.
 
 Translations: recall at 1 of a sentence's translation among all, in both directions. The protocol follows LASER's Tatoeba test
-(Artetxe and Schwenk, TACL 2019, https://arxiv.org/abs/1812.10464), which reports the error rate, one minus recall. The sets come
-from a data folder (`multilingual/tatoeba.en-de.test.tsv.gz` and so on), or are the user's own tables with one column per language.
-A file's name states its two columns: `[NAME.]en-de[.test].tsv` or `.csv`, which may be compressed by gzip.
+(Artetxe and Schwenk, TACL 2019, https://arxiv.org/abs/1812.10464), which reports the error rate, one minus recall. A table has one
+column per language, and its file's name states the two.
 
 Entities: recall of the entity in a catalogue that a query refers to. The task is SimTDE's (Xie et al., SIGIR 2023, section 4.2 and
 Table 3): recall at `k` is the share of queries with a right entity among the `k` nearest. SimTDE's radio stations are not public, so the
-files are the user's own, one per language, which is the last part of its name before the suffix (`stations.de.csv.gz`). The columns
-are `query`, `entity` and `label` (1: the query refers to the entity). All entities of a file form the catalogue; queries without a
-right entity are ignored.
+files are the user's own, one per language. All entities of a file form the catalogue; queries without a right entity are ignored.
 """
 
 import re
@@ -22,17 +19,8 @@ import numpy as np
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.core.ops.nearest import nearest
 from jaxdistill.data.text import files_of
-from jaxdistill.evals.evaluation import (
-    Evaluation,
-    MissingSet,
-    Model,
-    Sources,
-    TestSet,
-    average_of,
-    labelled,
-    read_table,
-    refuse_same_vectors,
-)
+from jaxdistill.evals import evaluation
+from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Sources, TestSet
 from jaxdistill.models.vectors import unit_vectors, vectors_of_pairs
 
 PUBLISHED = (
@@ -60,7 +48,7 @@ def translation_recalls(name: str, pairs: Sequence[tuple[str, str]], embed: Embe
     scores = {}
     for score, queries, translations in zip(score_names(name), (first, second), (second, first), strict=True):
         candidates = np.array(list(dict.fromkeys(translations)))
-        refuse_same_vectors(vectors[candidates], list(map(str, candidates)), "sentences")
+        evaluation.refuse_same_vectors(vectors[candidates], list(map(str, candidates)), "sentences")
         _, found = nearest(vectors[queries], [vectors[candidates]], count=1)
         scores[score] = float(np.mean(candidates[found[:, 0]] == translations))
     return scores
@@ -79,7 +67,7 @@ def _bitext_sets(sources: Sources) -> Iterator[TestSet]:
 
 def _run_bitext(model: Model, test_set: TestSet) -> Mapping[str, float]:
     first, second = test_set.content.rpartition(".")[2].split("-")
-    pairs = [(row[0], row[1]) for row in read_table(test_set.file, (first, second))]
+    pairs = [(row[0], row[1]) for row in evaluation.read_table(test_set.file, (first, second))]
     return translation_recalls(test_set.content, pairs, model.embed)
 
 
@@ -89,7 +77,9 @@ BITEXT = Evaluation(
     scores=("bitext", *PUBLISHED),
     sets=_bitext_sets,
     run=_run_bitext,
-    averages=average_of("bitext/average recall@1", [score for name in PUBLISHED for score in score_names(name)]),
+    averages=evaluation.average_of(
+        "bitext/average recall@1", [score for name in PUBLISHED for score in score_names(name)]
+    ),
     headings={"bitext/average recall@1": "translations, recall@1"},
 )
 
@@ -107,7 +97,7 @@ class EntitySet(NamedTuple):
 def entity_recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
     """`entity/LANGUAGE recall@1` and so on, in [0, 1]."""
     queries, catalogue = unit_vectors(embed, list(entities.answers)), unit_vectors(embed, entities.entities)
-    refuse_same_vectors(catalogue, entities.entities, "entities")
+    evaluation.refuse_same_vectors(catalogue, entities.entities, "entities")
     _, found = nearest(queries, [catalogue], count=RANKS[-1])
     answers = zip(found, entities.answers.values(), strict=True)
     is_hit = np.array([[entities.entities[row] in right for row in rows] for rows, right in answers])
@@ -116,14 +106,13 @@ def entity_recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
 
 def mean_recall(catalogues: Sequence[EntitySet], embed: Embed | Scorer) -> Mapping[str, float]:
     """The `METRIC`."""
-    name = "entity/{} recall@1".format
-    recalls = [entity_recalls(each, cast(Embed, embed))[name(each.language)] for each in catalogues]
+    recalls = [entity_recalls(each, cast(Embed, embed))[f"entity/{each.language} recall@1"] for each in catalogues]
     return {METRIC: float(np.mean(recalls))}
 
 
 def read_entities(file: str | Path) -> EntitySet:
     """Reads a file of `query`, `entity`, `label`; raises `InputError` for a bad row."""
-    labels, pairs = labelled(file, ("query", "entity"), ("0", "1"))
+    labels, pairs = evaluation.labelled(file, ("query", "entity"), ("0", "1"))
     answers: dict[str, set[str]] = {}
     for (query, entity), label in zip(pairs, labels, strict=True):
         if label == 1:

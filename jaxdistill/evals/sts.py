@@ -4,14 +4,11 @@ The protocol is `all` of SimCSE (Gao et al., EMNLP 2021, appendix B): Spearman's
 score over all pairs of a set together, without a trained regressor. The average is over the seven tests. SentEval's own
 protocol, the mean over a set's subsets, differs by several points and is not comparable.
 
-The sets come from a data folder (`sts/sts12.test.tsv.gz` and so on) or from the Hugging Face hub. NOTE: the hub's copies have
-original case and spacing, while the SentEval files are lower-cased and tokenised: an uncased model gets nearly the same score on
-both, a cased one may not. The hub's SICK has 4,906 test pairs, the
-original file 4,927.
+NOTE: the hub's copies have original case and spacing, while a data folder's SentEval files are lower-cased and tokenised: an
+uncased model gets nearly the same score on both, a cased one may not. The hub's SICK has 4,906 test pairs, the original file 4,927.
 
-The seven tracks of SemEval-2017 task 1 (Cer et al., https://arxiv.org/abs/1708.00055) are pairs of Spanish, Arabic and mixed
-sentences, 250 each: `multilingual/sts17.es-en.test.tsv.gz` and so on. English with German and with French, which Reimers and
-Gurevych (EMNLP 2020) added and ConGen's Table 3 includes, are scored if the folder has them. The task reports Pearson's correlation.
+The seven tracks are those of SemEval-2017 task 1 (Cer et al., https://arxiv.org/abs/1708.00055), which reports Pearson's correlation.
+Reimers and Gurevych (EMNLP 2020) added English with German and with French, which ConGen's Table 3 includes.
 """
 
 import hashlib
@@ -53,11 +50,10 @@ SETS: Mapping[str, StsSet] = {
     ),
     "sts-b-dev": StsSet("stsb.dev.tsv.gz", "mteb/stsbenchmark-sts", split="validation"),
 }  # fmt: skip
-DRAWN = ("sts-b-dev", "sts-b")
-"""Sets to plot gold scores against similarities: the first that was scored. ConGen's Figure 3 shows STS-B dev."""
+DRAWN = ("sts-b-dev", "sts-b", "pairs")
+"""Sets whose graded pairs a report may plot: the first that was scored. ConGen's Figure 3 shows STS-B dev."""
 TESTS = tuple(name for name in SETS if name != "sts-b-dev")
 TRACKS = ("ar-ar", "en-ar", "es-es", "es-en", "es-en-mt", "en-en", "en-tr")
-"""The tracks of STS 2017."""
 ADDED_TRACKS = ("en-de", "en-fr")
 """Tracks that are scored only if the folder has them."""
 
@@ -127,8 +123,7 @@ def read_set(name: str, folder: str | Path | None) -> GradedPairs:
     with foreign_errors(f"{source.hub} cannot be loaded from the hub; give a data folder with STS (JAXDISTILL_DATA)"):
         rows = datasets.load_dataset(source.hub, split=source.split, revision=source.revision)
     score, first, second = (rows[column] for column in source.columns)
-    scores = np.array(score, np.float64)
-    return GradedPairs(name=source.hub, first=tuple(first), second=tuple(second), scores=scores)
+    return GradedPairs(name=source.hub, first=tuple(first), second=tuple(second), scores=np.array(score, np.float64))
 
 
 def test_set_of(sts_name: str, name: str, protocol: str, sources: Sources, *, is_repeatable: bool = True) -> TestSet:

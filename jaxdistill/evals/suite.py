@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from jaxdistill.core import InputError, did_you_mean, plugins
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.cluster.processes import run_in_all
 from jaxdistill.core.files import write_atomic
 from jaxdistill.core.runtime import source_digest, versions
 from jaxdistill.evals import agreement, benchmark, documents, geometry, pairs, retrieval, sts, transfer
@@ -33,8 +32,6 @@ EVALUATIONS = (
     geometry.SPEED,
 )
 """In the order in which they run and are printed."""
-DRAWN = (*sts.DRAWN, "pairs")
-"""Sets whose graded pairs a report may plot: the first one that was measured."""
 SCORING = ("core/ops", "data/text.py", "encoders", "evals", "models/inference.py", "models/vectors.py")
 """The code that determines scores; cache entries by another state of this code are ignored."""
 
@@ -93,11 +90,11 @@ def measured(evaluation: Evaluation, test_set: TestSet, model: Model, cache_fold
         return result._replace(scores=scores, details=dict(result.details))._asdict()
 
     if not test_set.is_repeatable:
-        return Result(**run_in_all(score))
+        return Result(**processes.run_in_all(score))
     digests = [model.digest, *(getattr(model, name).digest for name in test_set.references)]
     digests += [digest for digest, evaluations in plugins.evaluations.items() if evaluation in evaluations]
     digests.append(test_set.digest())
-    return Result(**cached_scores(cache_folder / "scores", digests, lambda: run_in_all(score)))
+    return Result(**cached_scores(cache_folder / "scores", digests, lambda: processes.run_in_all(score)))
 
 
 def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:

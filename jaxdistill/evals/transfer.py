@@ -1,8 +1,7 @@
 """Scores SentEval's transfer tasks and entailment by logistic regressions on sentence vectors.
 
 The protocol is SentEval's (Conneau and Kiela, LREC 2018, https://arxiv.org/abs/1803.05449; ConGen's Tables 10 and 11): a classifier
-on frozen vectors, which are not normalised, because their length affects the penalty. The sets come from a data folder:
-`transfer/mr.all.tsv.gz`, `nli/sick.train.tsv.gz` and so on.
+on frozen vectors, which are not normalised, because their length affects the penalty.
 
 NOTE: SNLI's training set is not in the data folder: `nli/train` (83,238 pairs, a quarter of them from SNLI, most others
 written for premises of MultiNLI) replaces its 549,367 pairs. So scores are comparable only with others of this training set,
@@ -108,11 +107,8 @@ def predictions(
 ) -> Integer[np.ndarray, "strengths folds n"]:
     """The class that each fold's classifier with each strength predicts for each row.
 
-    Args:
-      features: float32; rows in no training set are only predicted.
-      labels: classes, numbered from 0.
-      trains: the training rows of each classifier.
-      strengths: strengths of the L2 penalty, ascending; > 0.
+    `labels` are numbered from 0, `strengths` of the L2 penalty ascend from above 0. `trains` has the training rows of each classifier;
+    rows in no training set are only predicted.
     """
     trained, steps = _train(
         jnp.asarray(features, jnp.float32),

@@ -59,7 +59,7 @@ def dev_tasks(config: Config, *, similarity: str = "cosine") -> dict[str, Task]:
             )
     if evals.pairs:
         graded = pairs.read_pairs(file_of("evals.pairs", evals.pairs))
-        if pairs.is_binary(graded) and best != pairs.METRIC:  # all scores are 0 or 1
+        if np.isin(graded.scores, (0, 1)).all() and best != pairs.METRIC:
             add(pairs.AUC_METRIC, pairs.pairs_auc, graded)
         else:
             add(pairs.METRIC, pairs.pairs_spearman, graded)
@@ -71,7 +71,9 @@ def dev_tasks(config: Config, *, similarity: str = "cosine") -> dict[str, Task]:
         tasks[retrieval.METRIC] = partial(retrieval.mean_recall, [retrieval.read_entities(path) for path in files])
     folder = sts_data_folder()
     if best in pairs.DEV:
-        add(best, pairs.pairs_auc, pairs.dev_pairs(folder or needed_data_folder(f"evals.best={best}"), best))
+        file, rows = pairs.DEV[best]
+        data = folder or needed_data_folder(f"evals.best={best}")
+        add(best, pairs.pairs_auc, pairs.binary_pairs(data / file, rows))
     if folder or best == sts.DEV_METRIC:
         with errors_of(f"dev set {sts.DEV_METRIC}"):
             add(sts.DEV_METRIC, pairs.pairs_spearman, sts.read_set("sts-b-dev", folder))
@@ -125,7 +127,7 @@ def dev_agreement(
         first, first_roles = targets.sentences(targets.objective.scored[0], held_out)
         second, second_roles = targets.sentences(targets.objective.scored[1], held_out)
         return agreement.AgreementTask(
-            first=tuple(first), second=tuple(second), teacher=vectors[:, 0], roles=(first_roles, second_roles)
+            first=tuple(first), second=tuple(second), teacher=vectors[:, 0], roles=[*first_roles, *second_roles]
         )
     sentences, roles = targets.sentences(targets.column, held_out)
     vector_of = dict(zip(sentences, vectors, strict=True))
