@@ -85,13 +85,12 @@ class Student:
         context = inputs.context
         if not self.model or (self.model == "teacher" and not inputs.teachers):
             raise InputError(
-                f"student.model={self.model!r} names no model; give --config.student.model=CHECKPOINT, or a teacher model and "
-                "--config.student.model=teacher."
+                f"student.model={self.model!r} names no model; give a checkpoint, or a teacher model and --config.student.model=teacher."
             )
-        if self.model == "teacher":
-            model = surgery.with_pooling(inputs.teachers[0], self.pooling) if self.pooling else inputs.teachers[0]
-        else:
+        if self.model != "teacher":
             model = load_model(context.located(self.model), pooling=self.pooling)
+        else:
+            model = surgery.with_pooling(inputs.teachers[0], self.pooling) if self.pooling else inputs.teachers[0]
         model = model if inputs.teacher.normalize else model.as_pooled()
         if isinstance(self, Prompting):
             model = self.prompted(context.data, model, "student")

@@ -14,9 +14,6 @@ from jaxdistill.data.text import read, split_specs
 from jaxdistill.models.teacher import TargetInputs, Teacher
 from jaxdistill.models.teachers.vectors import StoredVectors
 
-ROUNDING = 1e-6
-"""Fraction by which rounding may push a score above its limit."""
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnFile(Teacher):
@@ -53,7 +50,7 @@ def checked_scores(array: Float[np.ndarray, "rows k"], named: str, inputs: Targe
     count, largest = len(inputs.objective.scored) - 1, inputs.objective.largest_label
     selected = targets.Selected(array, inputs.text.input_row)
     most = np.abs(selected[:]).max(initial=0.0)
-    if array.shape[1] != count or most > largest * (1.0 + ROUNDING):
+    if array.shape[1] != count or most > largest * (1.0 + 1e-6):  # rounding may push a score above its limit
         raise InputError(
             f"{named} has {array.shape[1]} numbers per row, up to {most:g}; this objective reads {count}, one score per pair, from "
             f"{-largest:g} to {largest:g}: divide scores of 0 to 5 by 5, or use a preset of cosent.py."
@@ -86,8 +83,8 @@ class Columns(Teacher):
     given_by = "names"
 
     @property
-    def shown(self) -> Sequence[str]:
-        return [f"columns:{self.names}"]
+    def given(self) -> Sequence[str]:
+        return [f"columns:{self.names}"] if self.names else []
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         names, store = split_specs(self.names), inputs.text
