@@ -34,12 +34,12 @@ import tyro
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import InputError, Precision
-from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, log_to_stdout, make_callable, parse, run
+from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, run
 from jaxdistill.core.files import drafted, output_file, try_writing, writing
 from jaxdistill.core.ops.nearest import nearest, scores_of_pairs
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.plugins import use as use_plugins
-from jaxdistill.core.runtime import Advance
+from jaxdistill.core.runtime import Advance, log_to_stdout
 from jaxdistill.data.targets import cached_vectors, finished, write_note
 from jaxdistill.data.text import TEXT, Text, read, sources_of
 from jaxdistill.models.inference import Embedder, load

@@ -54,8 +54,7 @@ def student_text(
         if pairs or of_rows or not is_possible:
             raise InputError(
                 f"data.chunk_tokens={data.chunk_tokens} must be 0 for views of pairs ({', '.join(pairs) or 'none'} here) and targets of whole "
-                f"rows; otherwise from {around + 1}, to hold special tokens and prompt, to the {length} that the student reads; "
-                f"data.chunk_least={data.chunk_least} 0 or from {around + 1} to chunk_tokens."
+                f"rows, else {around + 1} to {length}; data.chunk_least={data.chunk_least} 0, or {around + 1} to chunk_tokens."
             )
         chunking = Chunking(tokenizer=student.tokenizer, most=most, least=max(0, least))
     return tokenised_text(data, student, views, max_length=length, chunking=chunking, progress=progress)

@@ -60,10 +60,8 @@ def resolved_layers(choice: str, context: ModelContext, model: SentenceModel) ->
 
 
 def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: int, count: int) -> list[int]:
-    """Indices of `count` of `depth` layers: drops layers one by one, then swaps single ones; ties go to the first choice.
-
-    `vectors` gives a fixed set of sentences' vectors by the model with only these layers.
-    """
+    """Indices of `count` of `depth` layers: drops layers one by one, then swaps single ones; ties go to the first choice. `vectors` gives
+    a fixed set of sentences' vectors by the model with only these layers."""
     layers = list(range(depth))
     target = vectors(layers)
 

@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from jax.typing import DTypeLike
@@ -62,14 +61,10 @@ class Teacher:
     """Whether targets belong to whole rows of the text's files, so that long rows cannot be split."""
     transforms = False
     """Whether targets are whitened or reduced, and so differ from the models' vectors."""
-    normalize = True
-    """Whether vectors are compared at unit length, see `VectorModel.normalize`."""
     given_by = "model"
     """The option that names what gives the targets."""
     models = ()
     """Names of its models, as the options give them."""
-    files = MappingProxyType[str, Sequence[str]]({})
-    """Maps an option to its files, which must be the same in all processes."""
 
     @property
     def given(self) -> Sequence[str]:

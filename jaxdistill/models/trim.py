@@ -117,11 +117,8 @@ def write(tokenizer: Tokenizer, origin: Path, folder: Path) -> None:
 
 
 def unknown_prefixes(tokenizer: Tokenizer, text: str) -> set[int]:
-    """Ids of the WordPiece entries before the unknown part of a word, which makes the whole word unknown.
-
-    They must stay: without them, shorter entries could be taken and the rest of the word become known. Empty for other kinds of
-    tokenizers.
-    """
+    """Ids of the WordPiece entries before the unknown part of a word, which makes the whole word unknown. They must stay: without them,
+    shorter entries could be taken and the rest of the word become known. Empty for other kinds of tokenizers."""
     model, unknown, prefixes = tokenizer.model, unknown_id(tokenizer), set[int]()
     if not isinstance(model, models.WordPiece):
         return prefixes
@@ -140,10 +137,8 @@ def unknown_prefixes(tokenizer: Tokenizer, text: str) -> set[int]:
 
 
 def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> SentenceModel:
-    """The model with its tokenizer trimmed to a text, which it tokenises as before; the tokenizer is cached.
-
-    All columns are read, also those that the training does not use: the student may be meant for more languages.
-    """
+    """The model with its tokenizer trimmed to a text, which it tokenises as before; the tokenizer is cached. All columns are read, also
+    those that the training does not use: the student may be meant for more languages."""
     columns, architecture = columns_of(dict(data.columns) or (TEXT,)), model.definition.architecture
     # Whatever the text, ids of padding, prompts and named special tokens stay, and all below RoBERTa's position offset.
     needed = {architecture.pad_id, *range(architecture.position_offset)}

@@ -51,7 +51,7 @@ from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.folder import check_exportable, save
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.student import StudentInputs
+from jaxdistill.models.student import Headed, StudentInputs
 from jaxdistill.models.teacher import Labeller, ModelContext, TargetInputs, Teacher
 from jaxdistill.models.teachers import Live, Stored
 from jaxdistill.models.teachers.outside import OutsideVectors
@@ -359,7 +359,10 @@ def make_objective(config: Config) -> Objective:
     if objective.teacher_views:
         teacher.check()
     config.student.check(teacher)
-    return config.student.wrapped(objective)
+    student = config.student
+    if isinstance(student, Headed) and student.dims:
+        return Nested(objective=objective, dims=tuple(sorted({*student.dims})), targets=student.dims_targets)
+    return objective
 
 
 def sized_to_text(objective: Objective, rows: int) -> Objective:
@@ -440,9 +443,8 @@ def read_student(config: Config, workdir: Path) -> SentenceModel | None:
 
 
 def training_length(config: Config, student: SentenceModel, teachers: Sequence[SentenceModel], workdir: Path) -> int:
-    """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens` if set; otherwise the length that the run in the
-    workdir began with. Without one, it is the least multiple of 16, up to 512, that truncates at most 1 % of a sample of the text's
-    rows. Never more than any model that reads the student's tokens can read."""
+    """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens`, else what the run in the workdir began with, else the least
+    multiple of 16, up to 512, that truncates at most 1 % of sampled rows. Never more than a model that reads the tokens can read."""
     readers = [student, *(teachers if config.objective.reads else ())]
     longest = min(model.definition.architecture.longest for model in readers)
     length = config.data.max_length or config.data.chunk_tokens
@@ -593,8 +595,7 @@ class Targets:
 
 
 def joint_embed(embedders: Sequence[Embedder], teacher: Teacher) -> RoleEmbed | None:
-    """A function that gives the teachers' joined vectors, see `data.targets.joined`; a single teacher's stay unchanged. None without
-    teachers."""
+    """A function that gives the teachers' `joined` vectors, or a single teacher's as they are; None without teachers."""
     if len(embedders) < 2:
         return embedders[0].encode if embedders else None
 

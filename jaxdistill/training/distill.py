@@ -24,8 +24,8 @@ from jaxdistill.config import (
 )
 from jaxdistill.config.options import EXTENSIONS, Config
 from jaxdistill.core import InputError, Objective
-from jaxdistill.core.cli import log_to_stdout
 from jaxdistill.core.plugins import KINDS
+from jaxdistill.core.runtime import log_to_stdout
 from jaxdistill.data.text import Text, columns_of, sources_of, split_specs
 from jaxdistill.evals.model_card import public_argument
 from jaxdistill.models.inference import Embedder, load

@@ -123,9 +123,9 @@ def initial_table(
 ) -> Float[np.ndarray, "v d"]:
     """The initial table of a student, from a model's vector of each token and the token's frequency in the text.
 
-    Projects the vectors to the first principal components of the tokens that occur in the text, and multiplies each row by a
-    weight that falls with the token's frequency (smooth inverse frequency; Arora et al., A Simple but Tough-to-Beat Baseline
-    for Sentence Embeddings, ICLR 2017). The row of the token `dropped`, which the mean ignores, is zero.
+    Projects the vectors to the first principal components of the tokens that occur, and weights rows by smooth inverse frequency
+    (Arora et al., A Simple but Tough-to-Beat Baseline for Sentence Embeddings, ICLR 2017). The row of the token `dropped`, which the
+    mean ignores, is zero.
     """
     occurs = frequency > 0
     centred = vectors.astype(np.float64) - vectors[occurs].mean(axis=0)

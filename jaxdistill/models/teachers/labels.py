@@ -63,10 +63,8 @@ class Labels(Encoder):
 
 
 def scores_of(labeller: Labeller, inputs: TargetInputs) -> Float[np.ndarray, "rows k"]:
-    """One labeller's scores of each row's pairs: the first of the objective's `scored` columns with each of the others.
-
-    Rows are in the order of the store. The results of the model, vectors or scores, are cached.
-    """
+    """One labeller's scores of each row's pairs: the first of the objective's `scored` columns with each of the others. The results
+    of the model, vectors or scores, are cached."""
     store, columns, logits = inputs.text, inputs.objective.scored, inputs.objective.logits
     folder, dtype = cache_folder(inputs.data.cache_folder) / "labels", np.dtype(inputs.compute_dtype).name
     cached = partial(targets.cached_vectors, folder, progress=inputs.progress)

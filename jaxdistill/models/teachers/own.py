@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
@@ -25,10 +25,6 @@ class OwnFile(Teacher):
     of_rows = True
     given_by = "file"
 
-    @property
-    def files(self) -> Mapping[str, Sequence[str]]:
-        return {"teacher.file": [self.file]}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Vectors(OwnFile, StoredVectors):
@@ -45,8 +41,7 @@ class Vectors(OwnFile, StoredVectors):
 
 
 def checked_scores(array: Float[np.ndarray, "rows k"], named: str, inputs: TargetInputs) -> targets.Selected:
-    """Of scores for all rows of the files, those that the store keeps; raises `InputError` for a wrong count per row, or a score out of
-    range. `named` is the option and value that name the scores."""
+    """Of scores for all rows of the files, those that the store keeps; raises `InputError` for a wrong count or range."""
     count, largest = len(inputs.objective.scored) - 1, inputs.objective.largest_label
     selected = targets.Selected(array, inputs.text.input_row)
     most = np.abs(selected[:]).max(initial=0.0)
