@@ -34,11 +34,11 @@ from jaxtyping import Float
 from pyarrow import parquet
 
 from jaxdistill.core import InputError, Precision
-from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, log_to_stdout, make_callable, parse, run
+from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, run
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import drafted, output_file, try_writing, writing
 from jaxdistill.core.plugins import use as use_plugins
-from jaxdistill.core.runtime import Advance, source_digest
+from jaxdistill.core.runtime import Advance, log_to_stdout, source_digest
 from jaxdistill.data.targets import BLOCK_ROWS, VECTORS, finished, stored_vectors, write_note
 from jaxdistill.data.text import TEXT, Row, Text, check_unchanged, content_digest, read, sources_of, split_specs
 from jaxdistill.models.inference import Embedder, load

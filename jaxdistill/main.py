@@ -24,7 +24,8 @@ from ml_collections import ConfigDict, config_flags
 from jaxdistill import config as configs
 from jaxdistill.config.options import Config
 from jaxdistill.core import InputError
-from jaxdistill.core.cli import log_to_stdout, run
+from jaxdistill.core.cli import run
+from jaxdistill.core.runtime import log_to_stdout
 
 
 class Flags(NamedTuple):

@@ -23,6 +23,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -33,12 +34,12 @@ import tyro
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import InputError, Precision
-from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, log_to_stdout, make_callable, parse, run
+from jaxdistill.core.cli import BATCH_SIZE, BY_NAME, Listed, listed, make_callable, parse, run
 from jaxdistill.core.files import drafted, output_file, try_writing, writing
 from jaxdistill.core.ops.nearest import nearest, scores_of_pairs
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.plugins import use as use_plugins
-from jaxdistill.core.runtime import Advance
+from jaxdistill.core.runtime import Advance, log_to_stdout
 from jaxdistill.data.targets import cached_vectors, finished, write_note
 from jaxdistill.data.text import TEXT, Text, read, sources_of
 from jaxdistill.models.inference import Embedder, load
@@ -46,8 +47,6 @@ from jaxdistill.models.outside import PREFIX, Reranker
 
 log = logging.getLogger("jaxdistill.mine")  # `__name__` is `__main__` in the program
 
-SPARE = 10
-"""Candidates to consider per negative if limits may exclude near ones."""
 BLOCK_ROWS = 8192
 """Number of documents compared at a time."""
 
@@ -147,13 +146,16 @@ class Models(NamedTuple):
 
     embedder: Embedder
     cross_encoder: Embedder | Reranker | None
-    """Scores what the embedder finds."""
-    cross_encoder_facts: Sequence[str]
-    """What its scores depend on: its digest, and the precision of one of ours."""
+    """Scores what the embedder finds, in the same precision."""
     query_prompt: str
     document_prompt: str
     logits: bool
     progress: bool
+
+    def scorer_digest(self) -> str:
+        """Digest of the cross-encoder; empty without one."""
+        model = self.cross_encoder.model if isinstance(self.cross_encoder, Embedder) else self.cross_encoder
+        return model.digest() if model else ""
 
 
 def mine(
@@ -227,12 +229,13 @@ def mine(
     columns, corpus_columns = {TEXT: column, "positive": positive_column}, {TEXT: corpus_column}
     pair_rows = read(sources_of(pairs, columns, argument="pairs"), columns)
     texts = questions(pair_rows, read(sources_of(corpus, corpus_columns, argument="corpus"), corpus_columns))
-    # `min_score` needs no spare candidates: those farther away score lower still.
-    spare = 1 if (max_score, absolute_margin, relative_margin) == (None, None, None) else SPARE
+    # Other limits exclude near candidates, so more are needed; `min_score` only those beyond, which score lower still.
+    spare = 1 if (max_score, absolute_margin, relative_margin) == (None, None, None) else 10
     range_max = range_max or range_min + spare * num_negatives + max(map(len, texts.positives))
     if num_negatives < 1 or not 0 <= range_min <= range_max - num_negatives:
-        message = f"{num_negatives=} must be at least 1, {range_min=} at least 0, and {range_max=} at least their sum."
-        raise InputError(message)
+        raise InputError(
+            f"{num_negatives=} must be at least 1, {range_min=} at least 0, {range_max=} their sum or more."
+        )
     limits: dict[str, Any] = dict(
         num_negatives=num_negatives, range_min=range_min, range_max=range_max, max_score=max_score, min_score=min_score,
         absolute_margin=absolute_margin, relative_margin=relative_margin, sampling_strategy=sampling_strategy, seed=seed,
@@ -240,33 +243,24 @@ def mine(
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
     query_prompt = embedder.prefix(prompt_name or None, "" if prompt_name else "query")
     document_prompt = embedder.prefix(corpus_prompt_name or None, "" if corpus_prompt_name else "document")
-    scorer = _load_cross_encoder(str(cross_encoder), batch_size, precision)
-    models = Models(embedder, *scorer, query_prompt, document_prompt, logits, show_progress_bar)
-    if path is None:
-        return _mined(texts, models, limits, output_format)
+    name = str(cross_encoder)
+    load_scorer = Reranker if name.startswith(PREFIX) else partial(load, precision=precision)
+    scorer = load_scorer(name, batch_size=batch_size) if name else None
+    models = Models(embedder, scorer, query_prompt, document_prompt, logits, show_progress_bar)
     return _written(path, texts, models, limits, output_format)
 
 
-def _load_cross_encoder(
-    name: str, batch_size: int, precision: Precision
-) -> tuple[Embedder | Reranker | None, Sequence[str]]:
-    """The cross-encoder, None without a name, and its `Models.cross_encoder_facts`."""
-    if name.startswith(PREFIX):
-        reranker = Reranker(name, batch_size=batch_size)
-        return reranker, [reranker.digest()]
-    if name:
-        embedder = load(name, batch_size=batch_size, precision=precision)
-        return embedder, [embedder.model.digest(), embedder.compute_dtype.name]
-    return None, [""]
-
-
-def _written(path: Path, texts: Questions, models: Models, limits: Mapping[str, Any], output_format: str) -> Path:
-    """Writes the rows to a `.tsv` file, and a note of what they were made of, unless both are there."""
+def _written(
+    path: Path | None, texts: Questions, models: Models, limits: Mapping[str, Any], output_format: str
+) -> list[dict[str, Any]] | Path:
+    """Writes the rows to a `.tsv` file, and a note of what they were made of, unless both are there; without a path, returns them."""
+    if path is None:
+        return _mined(texts, models, limits, output_format)
     embedder = models.embedder
     origin = {
         **limits, "output_format": output_format, "logits": models.logits, "prompt of a query": models.query_prompt,
         "prompt of a document": models.document_prompt, "model": embedder.model.digest(), "max_length": embedder.model.max_length,
-        "precision": embedder.compute_dtype.name, "cross_encoder": models.cross_encoder_facts[0], "text": _digest(json.dumps(texts)),
+        "precision": embedder.compute_dtype.name, "cross_encoder": models.scorer_digest(), "text": _digest(json.dumps(texts)),
     }  # fmt: skip
     counts = finished(path, origin)
     if not counts:
@@ -283,9 +277,42 @@ def _written(path: Path, texts: Questions, models: Models, limits: Mapping[str, 
 
 def _mined(texts: Questions, models: Models, limits: Mapping[str, Any], output_format: str) -> list[dict[str, Any]]:
     """The rows of the output: for each positive of a query, a row for each negative, or one row with all negatives of a query that
-    has enough. `limits` are the options of `hard_negatives`. Raises `InputError` if there are no rows."""
-    num_negatives, range_max = limits["num_negatives"], limits["range_max"]
-    positive_scores, scores, rows = _scored_candidates(texts, models, count=range_max)
+    has enough. Vectors and a cross-encoder's scores are cached on disk. Raises `InputError` if there are no rows."""
+    embedder, scorer, num_negatives = models.embedder, models.cross_encoder, limits["num_negatives"]
+    folder, is_dot = cache_folder() / "mined", embedder.model.definition.similarity == "dot"
+    precision = embedder.compute_dtype.name
+
+    def vectors(prompt: str, sentences: Sequence[str], title: str) -> Float[np.ndarray, "n e"]:
+        def embed(block: Sequence[str], advance: Advance) -> np.ndarray:
+            return embedder.encode([prompt + text for text in block], prompt="", show_progress_bar=advance)
+
+        key = _digest(embedder.model.digest(), precision, prompt, embedder.model.max_length, *sentences)
+        return cached_vectors(folder, key, embed, sentences, embedder.width, what=title, progress=models.progress)
+
+    def pair_scores(query_rows: np.ndarray, document_rows: np.ndarray) -> Float[np.ndarray, " pairs"]:
+        if scorer is None:
+            return scores_of_pairs(queries, documents, query_rows, document_rows, dot=is_dot)
+
+        def score(block: Any, advance: Advance, scorer: Embedder | Reranker = scorer) -> np.ndarray:
+            left, right = [texts.queries[row] for row in block[:, 0]], [texts.documents[row] for row in block[:, 1]]
+            return scorer.score(left, right, logits=models.logits, show_progress_bar=advance)[:, None]
+
+        pairs: Any = np.stack([query_rows, document_rows], axis=1)
+        pairs_digest = hashlib.sha256(pairs.tobytes()).hexdigest()
+        key = _digest(models.scorer_digest(), precision, models.logits, json.dumps(texts), pairs_digest)
+        return cached_vectors(folder, key, score, pairs, 1, what="scoring pairs", progress=models.progress)[:][:, 0]
+
+    queries = vectors(models.query_prompt, texts.queries, "queries")
+    documents = vectors(models.document_prompt, texts.documents, "documents")
+    query_rows, counts = np.arange(len(queries)), [len(positives) for positives in texts.positives]
+    scores_of_positives = pair_scores(np.repeat(query_rows, counts), np.concatenate(texts.positives))
+    positive_scores = np.split(scores_of_positives, np.cumsum(counts)[:-1])
+    # The nearest documents may all be excluded (positives, the query itself), so these come on top.
+    depth = min(limits["range_max"] + max(map(len, texts.excluded)), len(documents))
+    blocks = (documents[start : start + BLOCK_ROWS] for start in range(0, len(documents), BLOCK_ROWS))
+    scores, rows = nearest(queries[:], blocks, count=depth, dot=is_dot)
+    if scorer:
+        scores = pair_scores(np.repeat(query_rows, depth), rows.ravel()).reshape(rows.shape)
     rows, scores = hard_negatives(scores, rows, texts.excluded, positive_scores, **limits)
     suffixes = [""] if output_format == "triplet" else [f"_{rank}" for rank in range(1, num_negatives + 1)]
     names = ["text", "positive", *(f"negative{suffix}" for suffix in suffixes)]
@@ -301,56 +328,16 @@ def _mined(texts: Questions, models: Models, limits: Mapping[str, Any], output_f
                 table.append(dict(zip(names, [texts.queries[query], *cells, *numbers], strict=True)))
     if not table:
         raise InputError(
-            f"no query has enough negatives: at most {counts.max()} candidates of a query are within the limits and are not positives, "
-            f"{num_negatives=}; relax the limits, raise range_max, or add documents with corpus."
+            f"no query has enough negatives: at most {counts.max()} candidates of a query are within the limits, {num_negatives=}; relax "
+            "the limits, raise range_max, or add documents with corpus."
         )
     means = np.concatenate(positive_scores).mean(), scores[np.isfinite(scores)].mean()
     log.info("mean score of positives %.4f, of negatives %.4f", *means)
     if lacking := (counts < num_negatives).sum():
-        log.info(f"{lacking:,} of {len(counts):,} queries have fewer than {num_negatives} negatives; {range_max=}")
+        log.info(
+            f"{lacking:,} of {len(counts):,} queries have fewer than {num_negatives} negatives; range_max={limits['range_max']}"
+        )
     return table
-
-
-def _scored_candidates(
-    texts: Questions, models: Models, *, count: int
-) -> tuple[list[np.ndarray], Float[np.ndarray, "q candidates"], Integer[np.ndarray, "q candidates"]]:
-    """The scores of each query's positives, and the scores and rows of its nearest documents: `count` of them, and as many more as
-    any query excludes. Vectors and a cross-encoder's scores are cached on disk."""
-    embedder, scorer = models.embedder, models.cross_encoder
-    folder, is_dot = cache_folder() / "mined", embedder.model.definition.similarity == "dot"
-
-    def vectors(prompt: str, sentences: Sequence[str], title: str) -> Float[np.ndarray, "n e"]:
-        def embed(block: Sequence[str], advance: Advance) -> np.ndarray:
-            return embedder.encode([prompt + text for text in block], prompt="", show_progress_bar=advance)
-
-        model = embedder.model
-        key = _digest(model.digest(), embedder.compute_dtype.name, prompt, model.max_length, *sentences)
-        return cached_vectors(folder, key, embed, sentences, embedder.width, what=title, progress=models.progress)
-
-    def pair_scores(query_rows: np.ndarray, document_rows: np.ndarray) -> Float[np.ndarray, " pairs"]:
-        if scorer is None:
-            return scores_of_pairs(queries, documents, query_rows, document_rows, dot=is_dot)
-
-        def score(block: Any, advance: Advance, scorer: Embedder | Reranker = scorer) -> np.ndarray:
-            left, right = [texts.queries[row] for row in block[:, 0]], [texts.documents[row] for row in block[:, 1]]
-            return scorer.score(left, right, logits=models.logits, show_progress_bar=advance)[:, None]
-
-        pairs: Any = np.stack([query_rows, document_rows], axis=1)
-        pairs_digest = hashlib.sha256(pairs.tobytes()).hexdigest()
-        key = _digest(*models.cross_encoder_facts, models.logits, json.dumps(texts), pairs_digest)
-        return cached_vectors(folder, key, score, pairs, 1, what="scoring pairs", progress=models.progress)[:][:, 0]
-
-    queries = vectors(models.query_prompt, texts.queries, "queries")
-    documents = vectors(models.document_prompt, texts.documents, "documents")
-    query_rows, counts = np.arange(len(queries)), [len(positives) for positives in texts.positives]
-    scores_of_positives = pair_scores(np.repeat(query_rows, counts), np.concatenate(texts.positives))
-    # The nearest documents may all be excluded (positives, the query itself), so these come on top.
-    depth = min(count + max(map(len, texts.excluded)), len(documents))
-    blocks = (documents[start : start + BLOCK_ROWS] for start in range(0, len(documents), BLOCK_ROWS))
-    scores, rows = nearest(queries[:], blocks, count=depth, dot=is_dot)
-    if scorer:
-        scores = pair_scores(np.repeat(query_rows, depth), rows.ravel()).reshape(rows.shape)
-    return np.split(scores_of_positives, np.cumsum(counts)[:-1]), scores, rows
 
 
 def _digest(*facts: object) -> str:

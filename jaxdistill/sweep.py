@@ -5,8 +5,8 @@
   python -m jaxdistill.sweep --grid=congen_alpha --workdir=runs/alpha --seeds=0,1,2 --config.data.text=TEXT
 
 --config.SECTION.OPTION=A,B trains with each value, and several such options with each combination. Brackets and quotes keep a
-value whole: --config.data.text='"a.txt,b.txt"'. Running the same command again resumes the sweep; points and seeds may be
-added. Each point has its own log and workdir; sweep.csv has the scores of all. A finished point keeps its export alone.
+value whole: --config.data.text='"a.txt,b.txt"'. The same command resumes a sweep, also with more points or seeds. Each point has
+its own log and workdir; sweep.csv has the scores of all. A finished point keeps its export alone.
 """
 
 import hashlib
@@ -37,8 +37,7 @@ from jaxdistill.training.stages import is_finished
 from jaxdistill.training.workdir import folder as workdirs
 
 Row = dict[str, Any]
-"""A point as `sweep` returns it, with the options of its `stages`, the `arguments` of `jaxdistill.main`, and a digest of its
-`text`. Values are None until the point is trained."""
+"""A point as `sweep` returns it, with the `arguments` of `jaxdistill.main`; results are None until it is trained."""
 SCORES = ("score", "sts_average")
 
 
@@ -51,9 +50,8 @@ def sweep(
     options: Annotated[Mapping[str, Any] | None, tyro.conf.Suppress] = None,
     dry_run: bool = False,
 ) -> list[Row]:
-    """Trains configs with each combination of some options; calling it again resumes.
-
-    NOTE: each training is a separate process. On a GPU or TPU, call this before anything has used the devices.
+    """Trains configs with each combination of some options, each in its own process; calling it again resumes. On a GPU or TPU, call
+    it before anything has used the devices.
 
     Args:
       config: FILE[:PRESET], or several; empty: the study's.
@@ -82,16 +80,14 @@ def sweep(
             if row["status"]:
                 last_line = re.split(r"[\r\n]+", log.read_text(encoding="utf-8", errors="replace").strip())[-1]
                 row["failure"] = f"failed with status {row['status']}: {last_line}"
-            elif not was_finished:
-                read_scores(row, folder)
+            read_scores(row, folder)
             score = "-" if row["score"] is None else hundredfold(row["score"])
             print(row["failure"] or score + " (done before)" * was_finished)
             write_atomic(folder / "sweep.csv", compared(rows).to_csv(index=False))
     digests = {(row["stages"][-1].data.text, row["text"]) for row in rows if row["text"]}
     if len(digests) > len(dict(digests)):
         raise InputError(
-            "the files of data.text have changed between points, so scores are not comparable; remove the folders of the points "
-            "that were trained before, or give another workdir."
+            "the files of data.text have changed between points, which are not comparable; remove older ones, or give another workdir."
         )
     print(f"{as_text(table(rows), width=160)}\ntable: {folder / 'sweep.csv'}")
     return rows
@@ -103,11 +99,9 @@ def main(arguments: Sequence[str]) -> None:
     options = parsed["options"] = {}
     for flag in flags:
         name, _, text = flag.removeprefix("--config.").partition("=")
-        if text.startswith(("(", "[", '"', "'")):  # commas are part of the value
-            options[name] = text.strip("\"'")
-        else:
-            values = [value.strip() for value in text.split(",")]
-            options[name] = values if len(values) > 1 else values[0]
+        is_whole = text.startswith(("(", "[", '"', "'"))  # commas are part of the value
+        values = [text.strip("\"'")] if is_whole else [value.strip() for value in text.split(",")]
+        options[name] = values if len(values) > 1 else values[0]
     if any(row["status"] for row in sweep(**parsed)):
         sys.exit(1)
 
@@ -141,10 +135,8 @@ def plan(
         point = re.sub(r"[^A-Za-z0-9_.=,+-]", "-", description)[:150]
         if point != description:
             point += f"-{hashlib.sha256(description.encode()).hexdigest()[:8]}"
-        points[point] = {
-            "point": point, "options": swept, "seed": seed, "stages": stages, "arguments": arguments, "status": None,
-            "failure": "", "text": None, "metric": None, "score": None, "sts_average": None,
-        }  # fmt: skip
+        row = {"point": point, "options": swept, "seed": seed, "stages": stages, "arguments": arguments, "failure": ""}
+        points[point] = row | dict.fromkeys(["status", "text", "metric", *SCORES])
     return list(points.values())
 
 

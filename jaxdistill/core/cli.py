@@ -67,12 +67,6 @@ def parse(
     return parsed, unknown
 
 
-def log_to_stdout() -> None:
-    """Prints what this package logs from INFO on, and warnings of other libraries."""
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
-    logging.getLogger("jaxdistill").setLevel(logging.INFO)
-
-
 def make_callable(name: str, function: Callable[..., Any]) -> None:
     """Makes the module `name` callable as `function`, such as `jaxdistill.evaluate`, which also refuses values that are not listed in the
     `Literal` annotation of an argument."""

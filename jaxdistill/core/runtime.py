@@ -7,6 +7,7 @@ import functools
 import glob
 import hashlib
 import importlib.metadata
+import logging
 import os
 import pathlib
 import platform
@@ -32,6 +33,12 @@ DISK_FAULTS = (
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR,
 )  # fmt: skip
 """OS errors caused by the user's disk, reported as one line wherever they occur; other OS errors are bugs."""
+
+
+def log_to_stdout() -> None:
+    """Prints what this package logs from INFO on, and warnings of other libraries."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
+    logging.getLogger("jaxdistill").setLevel(logging.INFO)
 
 
 class Interrupted(KeyboardInterrupt):

@@ -21,8 +21,6 @@ SAMPLE = 4096
 """Maximum rows that are sampled to check a tokenizer or a view, or to choose a length, instead of the whole text."""
 DELETING = (*RATES, "delete_one_word")
 """Views that do not change a sentence of one word."""
-MAX_SINGLE_WORDS = 0.5
-"""Share of one-word sentences above which a run with a view of `DELETING` warns."""
 
 Item = TypeVar("Item")
 
@@ -56,8 +54,7 @@ def student_text(
         if pairs or of_rows or not is_possible:
             raise InputError(
                 f"data.chunk_tokens={data.chunk_tokens} must be 0 for views of pairs ({', '.join(pairs) or 'none'} here) and targets of whole "
-                f"rows; otherwise from {around + 1}, to hold special tokens and prompt, to the {length} that the student reads; "
-                f"data.chunk_least={data.chunk_least} 0 or from {around + 1} to chunk_tokens."
+                f"rows, else {around + 1} to {length}; data.chunk_least={data.chunk_least} 0, or {around + 1} to chunk_tokens."
             )
         chunking = Chunking(tokenizer=student.tokenizer, most=most, least=max(0, least))
     return tokenised_text(data, student, views, max_length=length, chunking=chunking, progress=progress)
@@ -77,7 +74,7 @@ def tokenised_text(
         _check_unknown(data, model, column, store.unknown(column))
     deleting = {view for view in views if view not in store.columns and view.partition(":")[0] in DELETING}
     rows = np.arange(0, store.rows, -(-store.rows // SAMPLE))
-    if deleting and (share := float(np.mean(store.counts_of(TEXT, rows).words < 2))) > MAX_SINGLE_WORDS:
+    if deleting and (share := float(np.mean(store.counts_of(TEXT, rows).words < 2))) > 0.5:
         log.warning(
             "warning: the view %s leaves %.0f %% of the sentences as they are, because they have one word between spaces; "
             "use mask_span, or another view", ", ".join(sorted(deleting)), 100 * share,

@@ -36,8 +36,6 @@ from jaxdistill.models.model_text import sampled_ids
 from jaxdistill.models.surgery import from_layers
 from jaxdistill.models.teacher import ModelContext
 
-LAYERS_SAMPLE, UNITS_SAMPLE = 512, 1024
-"""Maximum number of sentences on which layers and units are chosen; a longer text gives at least half as many."""
 BATCH = 32
 """Sentences per batch in which activations are measured."""
 
@@ -50,7 +48,7 @@ def resolved_layers(choice: str, context: ModelContext, model: SentenceModel) ->
     depth = model.definition.architecture.layers
     if kind != "greedy" or not number.isdecimal() or not 0 < int(number) <= depth:
         return choice  # `surgery.from_layers` reads or refuses it
-    ids, dtype = sampled_ids(context.data, context.student_views, model, LAYERS_SAMPLE), dtype_of(context.precision)
+    ids, dtype = sampled_ids(context.data, context.student_views, model, 512), dtype_of(context.precision)
 
     def vectors(layers: Sequence[int]) -> Float[np.ndarray, "n e"]:
         part = from_layers(model, ",".join(map(str, layers)))
@@ -62,10 +60,8 @@ def resolved_layers(choice: str, context: ModelContext, model: SentenceModel) ->
 
 
 def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: int, count: int) -> list[int]:
-    """Indices of `count` of `depth` layers: drops layers one by one, then swaps single ones; ties go to the first choice.
-
-    `vectors` gives a fixed set of sentences' vectors by the model with only these layers.
-    """
+    """Indices of `count` of `depth` layers: drops layers one by one, then swaps single ones; ties go to the first choice. `vectors` gives
+    a fixed set of sentences' vectors by the model with only these layers."""
     layers = list(range(depth))
     target = vectors(layers)
 
@@ -127,7 +123,7 @@ class _Recorder:
 
 def unit_energies(context: ModelContext, model: SentenceModel) -> dict[str, np.ndarray]:
     """The sum of `energies_of` all sentences of a sample of the training text."""
-    ids = sorted(sampled_ids(context.data, context.student_views, model, UNITS_SAMPLE), key=len)
+    ids = sorted(sampled_ids(context.data, context.student_views, model, 1024), key=len)
     longest = min(context.data.max_length or model.max_length, model.max_length)
     total = dict[str, np.ndarray]()
     for start in range(0, len(ids), BATCH):

@@ -9,8 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.core import Count, CountOrNone, InputError, Objective, refuse
-from jaxdistill.core.ops.nested import Nested
+from jaxdistill.core import Count, CountOrNone, InputError, refuse
 from jaxdistill.data.text import split_specs
 from jaxdistill.models import surgery
 from jaxdistill.models.checkpoints.model import SentenceModel, check_size, load_model
@@ -78,21 +77,18 @@ class Student:
         return student
 
     def loaded(self, inputs: StudentInputs) -> SentenceModel:
-        """The model that the student starts from, with the options' pooling, prompts and trimmed tokenizer.
-
-        Without its Normalize module if `teacher.normalize` is False. Raises `InputError` if no model is named.
-        """
+        """The model that the student starts from, with the options' pooling, prompts and trimmed tokenizer; without its Normalize module
+        if `teacher.normalize` is False. Raises `InputError` if no model is named."""
         context = inputs.context
         if not self.model or (self.model == "teacher" and not inputs.teachers):
             raise InputError(
-                f"student.model={self.model!r} names no model; give --config.student.model=CHECKPOINT, or a teacher model and "
-                "--config.student.model=teacher."
+                f"student.model={self.model!r} names no model; give a checkpoint, or `teacher` and its model."
             )
-        if self.model == "teacher":
-            model = surgery.with_pooling(inputs.teachers[0], self.pooling) if self.pooling else inputs.teachers[0]
-        else:
+        if self.model != "teacher":
             model = load_model(context.located(self.model), pooling=self.pooling)
-        model = model if inputs.teacher.normalize else model.as_pooled()
+        else:
+            model = surgery.with_pooling(inputs.teachers[0], self.pooling) if self.pooling else inputs.teachers[0]
+        model = model if getattr(inputs.teacher, "normalize", True) else model.as_pooled()
         if isinstance(self, Prompting):
             model = self.prompted(context.data, model, "student")
         specs = split_specs(self.trim)
@@ -104,10 +100,6 @@ class Student:
     def in_training(self, student: SentenceModel) -> SentenceModel:
         """The student with its dropout rates for training."""
         return student
-
-    def wrapped(self, objective: Objective) -> Objective:
-        """The objective, extended to nested widths if the student trains them."""
-        return objective
 
     def evaluated(self, student: SentenceModel) -> SentenceModel:
         """The student as it is evaluated: with its head or without it, and with the training's prompt."""
@@ -142,11 +134,6 @@ class Headed(Student):
     dims_targets: Literal["truncated", "projected"] = "projected"
     """Target of a nested width. `truncated`: the teacher's vectors cut to that width. `projected`: the teacher's full
     vectors, reached through one matrix per width that is not exported."""
-
-    def wrapped(self, objective: Objective) -> Objective:
-        if not self.dims:
-            return objective
-        return Nested(objective=objective, dims=tuple(sorted({*self.dims})), targets=self.dims_targets)
 
     def with_head(self, inputs: StudentInputs, model: SentenceModel) -> SentenceModel:
         """The model with its untrained head: as wide as the targets, or, without a teacher, as its own vectors (SimCSE)."""

@@ -45,10 +45,8 @@ def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
 
 
 def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
-    """The model with only the layers that `layers` names, see `layer_indices`; everything else stays.
-
-    Layers keep the window and the rotary positions with which their weights were trained.
-    """
+    """The model with only the layers that `layers` names, see `layer_indices`. They keep the window and the rotary positions with which
+    their weights were trained."""
     old = model.definition.architecture
     chosen = layer_indices(layers, old.layers)
     params = {path: array for path, array in model.params.items() if not path.startswith(LAYERS)}
@@ -133,9 +131,8 @@ POSITIONS_PER_WORD, POSITIONS = 4, 32
 
 
 def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> SentenceModel:
-    """The model with embedding tables of `width` and a projection to its layers' width: SimTDE's student, in ELECTRA's form.
-
-    `init` is `random`, or `svd`: projects the model's tables to the word table's first right singular vectors, and fits the
+    """The model with embedding tables of `width` and a projection to its layers' width: SimTDE's student, in ELECTRA's form. `init` is
+    `random`, or `svd`: projects the model's tables to the word table's first right singular vectors, and fits the
     projection by least squares over the vocabulary, so that the layers' input changes little.
     """
     old, pooling = model.definition.architecture, model.definition.pooling
@@ -182,10 +179,8 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
 
 
 def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
-    """The model with the first `width` dimensions of its vectors (nested widths), normalised again if they were before.
-
-    The last dense layer loses its other columns; a model without one gets a dense layer that selects the dimensions.
-    """
+    """The model with the first `width` dimensions of its vectors (nested widths), normalised again if they were before: the last dense
+    layer loses its other columns, and a model without one gets a dense layer that selects the dimensions."""
     dense, old = model.definition.dense, model.definition.embedding_width
     check_size("dims", width, old, f"the width of the vectors of {model.source}")
     if width == old:
@@ -226,10 +221,8 @@ def add_head(
 
 
 def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
-    """A cross-encoder with the model's body and a new head; a model that already is a cross-encoder keeps its head.
-
-    BERT's pooler is the checkpoint's, if it has one. The result has no prompts, because views of pairs have none.
-    """
+    """A cross-encoder with the model's body and a new head; a model that already is a cross-encoder keeps its head. BERT's pooler is the
+    checkpoint's, if it has one. The result has no prompts, because views of pairs have none."""
     model = dataclasses.replace(model, prompts={}, default_prompt=None, checkpoint_prompt=None)
     if model.definition.reads_pairs:
         return model

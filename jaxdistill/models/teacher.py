@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from jax.typing import DTypeLike
@@ -60,32 +59,17 @@ class Teacher:
     """Whether the targets are scores of sentence pairs, and not vectors."""
     of_rows = False
     """Whether targets belong to whole rows of the text's files, so that long rows cannot be split."""
-    is_live = False
-    """Whether the teacher runs inside the training step."""
     transforms = False
     """Whether targets are whitened or reduced, and so differ from the models' vectors."""
-    normalize = True
-    """Whether vectors are compared at unit length, see `VectorModel.normalize`."""
     given_by = "model"
     """The option that names what gives the targets."""
-    dropout = False
-    """Whether a live teacher has dropout."""
-    is_outside = False
-    """Whether something besides JAX computes the vectors, so that there is no `SentenceModel`."""
     models = ()
     """Names of its models, as the options give them."""
-    files = MappingProxyType[str, Sequence[str]]({})
-    """Maps an option to its files, which must be the same in all processes."""
 
     @property
-    def is_given(self) -> bool:
-        """Whether there are any targets."""
-        return bool(getattr(self, self.given_by, self.kind))
-
-    @property
-    def shown(self) -> Sequence[str]:
-        """The teacher's description in a model card if no model gives the vectors."""
-        return self.models or [getattr(self, self.given_by, self.kind)]
+    def given(self) -> Sequence[str]:
+        """What gives the targets, as a model card shows it; empty if there are none."""
+        return self.models or list(filter(None, [getattr(self, self.given_by, self.kind)]))
 
     def check(self) -> None:
         """Raises `InputError` for options that exclude each other."""
@@ -105,10 +89,6 @@ class Teacher:
     def width(self, widths: Sequence[int]) -> int:
         """Width of the targets, from the widths of the models' vectors; 0 if the targets are not vectors."""
         return 0 if self.scores_pairs else sum(widths)
-
-    def shares(self) -> tuple[float, ...]:
-        """The weight of each model; their sum is 1."""
-        return (1.0,)
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         """One array per teacher view, with one row per row of the text; empty if targets are not stored."""
@@ -151,16 +131,6 @@ class Prompting:
             log.info("%s: the prompt of a %s is %r", section, role, prompts[role])
 
 
-def check_roles(data: Data, models: Sequence[SentenceModel]) -> None:
-    """Raises `InputError` if the text has roles, but no model has a prompt for any of them."""
-    used = used_roles(sentence_roles(data))
-    if used and models and all(model.role_prompts[role] == model.prompt for role in used for model in models):
-        raise InputError(
-            f"data.roles={data.roles} has no effect: no model has its own prompt for the role {' or '.join(used)}; leave it empty, or "
-            f"set --config.teacher.{used[0]}_prompt or --config.student.{used[0]}_prompt."
-        )
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Encoder(Prompting, Teacher):
     """A model that gives targets."""
@@ -181,24 +151,20 @@ class Encoder(Prompting, Teacher):
 
     def each(self) -> list[Self]:
         """Options for each model that `model` names; raises `InputError` if one has neither one value nor one per model."""
-        count = len(self.models)
-
-        def value(option: str, index: int) -> str:
-            text = getattr(self, option)
-            parts = text.split("|") if count > 1 else [text]  # a single model's prompt may contain the separator
-            if len(parts) not in (1, count):
-                raise InputError(f"teacher.{option}={text!r} must be one value, or {count} separated by |.")
-            return parts[index % len(parts)]
-
-        options = ("pooling", "prompt", "query_prompt", "document_prompt")
-        return [
-            dataclasses.replace(self, model=name, **{option: value(option, index) for option in options})
-            for index, name in enumerate(self.models)
-        ]
+        count, models = len(self.models), []
+        for index, name in enumerate(self.models):
+            values = {"model": name}
+            for option in ("pooling", "prompt", "query_prompt", "document_prompt"):
+                text = getattr(self, option)
+                parts = text.split("|") if count > 1 else [text]  # a single model's prompt may contain the separator
+                if len(parts) not in (1, count):
+                    raise InputError(f"teacher.{option}={text!r} must be one value, or {count} separated by |.")
+                values[option] = parts[index % len(parts)]
+            models.append(dataclasses.replace(self, **values))
+        return models
 
     def read(self, context: ModelContext, *, frozen: bool) -> SentenceModel:
         """Loads the model, with its prompts; `frozen` keeps weights in the stored dtype."""
-        model = load_model(
-            context.located(self.model), pooling=self.pooling, max_length=self.max_length, frozen=frozen
-        )  # fmt: skip
+        place = context.located(self.model)
+        model = load_model(place, pooling=self.pooling, max_length=self.max_length, frozen=frozen)
         return self.prompted(context.data, model, "teacher")

@@ -13,11 +13,10 @@ import hashlib
 import json
 import logging
 import string
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Integer
@@ -36,8 +35,6 @@ from jaxdistill.models.model_text import sentence_roles
 
 FORMAT = 2
 """Version of trimming, part of the digest; bump to invalidate trimmed tokenizers in caches."""
-CHUNK_ROWS = 4096
-"""Sentences tokenised at a time."""
 WORDS = "transformer/embeddings/word/embedding"
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 """Entries for the bytes of characters that have no entry (`byte_fallback`)."""
@@ -71,7 +68,14 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
             spelling |= set(pre_tokenizers.ByteLevel.alphabet())
         entries |= spelling & ids.keys()
     if model["type"] == "BPE":
-        entries |= _merged(model, entries - {token["content"] for token in content["added_tokens"]})
+        # All results of the merges that lead from characters to the entries; BPE never merges across tokens.
+        ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
+        for entry in entries - {token["content"] for token in content["added_tokens"]}:
+            symbols = list(entry)
+            while pairs := [(ranks[pair], index) for index, pair in enumerate(pairwise(symbols)) if pair in ranks]:
+                index = min(pairs)[1]
+                symbols[index : index + 2] = [symbols[index] + symbols[index + 1]]
+                entries.add(symbols[index])
     if model["type"] == "Unigram":
         least_likely, _ = min(model["vocab"], key=itemgetter(1))
         entries.add(least_likely)
@@ -98,19 +102,6 @@ def old_ids(before: Tokenizer, after: Tokenizer) -> Integer[np.ndarray, " v"]:
     return np.array([before.token_to_id(entry) for entry in entries], np.int64)
 
 
-def _merged(model: Mapping[str, Any], entries: Collection[str]) -> set[str]:
-    """All results of the merges that lead from characters to the entries; BPE never merges across tokens."""
-    ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
-    merged = set()
-    for entry in entries:
-        symbols = list(entry)
-        while pairs := [(ranks[pair], index) for index, pair in enumerate(pairwise(symbols)) if pair in ranks]:
-            index = min(pairs)[1]
-            symbols[index : index + 2] = [symbols[index] + symbols[index + 1]]
-            merged.add(symbols[index])
-    return merged
-
-
 def write(tokenizer: Tokenizer, origin: Path, folder: Path) -> None:
     """Writes the `tokenizer.json` of a trimmed tokenizer, the settings of `origin`, and for WordPiece `vocab.txt`."""
     content = json.loads(tokenizer.to_str())
@@ -126,11 +117,8 @@ def write(tokenizer: Tokenizer, origin: Path, folder: Path) -> None:
 
 
 def unknown_prefixes(tokenizer: Tokenizer, text: str) -> set[int]:
-    """Ids of the WordPiece entries before the unknown part of a word, which makes the whole word unknown.
-
-    They must stay: without them, shorter entries could be taken and the rest of the word become known. Empty for other kinds of
-    tokenizers.
-    """
+    """Ids of the WordPiece entries before the unknown part of a word, which makes the whole word unknown. They must stay: without them,
+    shorter entries could be taken and the rest of the word become known. Empty for other kinds of tokenizers."""
     model, unknown, prefixes = tokenizer.model, unknown_id(tokenizer), set[int]()
     if not isinstance(model, models.WordPiece):
         return prefixes
@@ -149,10 +137,8 @@ def unknown_prefixes(tokenizer: Tokenizer, text: str) -> set[int]:
 
 
 def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> SentenceModel:
-    """The model with its tokenizer trimmed to a text, which it tokenises as before; the tokenizer is cached.
-
-    All columns are read, also those that the training does not use: the student may be meant for more languages.
-    """
+    """The model with its tokenizer trimmed to a text, which it tokenises as before; the tokenizer is cached. All columns are read, also
+    those that the training does not use: the student may be meant for more languages."""
     columns, architecture = columns_of(dict(data.columns) or (TEXT,)), model.definition.architecture
     # Whatever the text, ids of padding, prompts and named special tokens stay, and all below RoBERTa's position offset.
     needed = {architecture.pad_id, *range(architecture.position_offset)}
@@ -200,7 +186,7 @@ def _tokens(tokenizer: Tokenizer, sentences: Iterator[str], old_ids: Integer[np.
     tokenizer = Tokenizer.from_str(tokenizer.to_str())
     tokenizer.no_truncation()
     unknown, used, digest = unknown_id(tokenizer), set[int](), hashlib.sha256()
-    while chunk := list(islice(sentences, CHUNK_ROWS)):
+    while chunk := list(islice(sentences, 4096)):
         for sentence, encoding in zip(chunk, tokenizer.encode_batch(chunk), strict=True):
             used.update(encoding.ids)
             digest.update(old_ids[np.array(encoding.ids, np.int64)].tobytes() + b"|")

@@ -42,7 +42,7 @@ from jaxdistill.data.batches import QUEUE_SEED, Batches, Viewed
 from jaxdistill.data.chunks import bare
 from jaxdistill.data.targets import Stored as StoredTargets
 from jaxdistill.data.targets import joined
-from jaxdistill.data.text import TEXT, split_specs
+from jaxdistill.data.text import TEXT, split_specs, used_roles
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.evals import agreement
@@ -51,9 +51,10 @@ from jaxdistill.models.checkpoints import onnx
 from jaxdistill.models.checkpoints.folder import check_exportable, save
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
-from jaxdistill.models.student import StudentInputs
-from jaxdistill.models.teacher import Labeller, ModelContext, TargetInputs, Teacher, check_roles
-from jaxdistill.models.teachers import Stored
+from jaxdistill.models.student import Headed, StudentInputs
+from jaxdistill.models.teacher import Labeller, ModelContext, TargetInputs, Teacher
+from jaxdistill.models.teachers import Live, Stored
+from jaxdistill.models.teachers.outside import OutsideVectors
 from jaxdistill.objectives.weighted import Weighted, terms_of_sources
 from jaxdistill.training import dev as devs
 from jaxdistill.training import optim, step
@@ -185,7 +186,9 @@ def build(config: Config, workdir: Path, *, progress: bool, absent: Mesh | None 
     # Of a small text, the queue also takes rows that are trained on, because too few are reserved.
     queue_rows = np.concatenate([queue_rows, np.resize(trained_rows, objective.reserve_rows - len(queue_rows))])
     if can_run and compared:
-        tasks[agreement.METRIC] = devs.dev_agreement(config, targets, agreement_pairs, dev_rows)
+        task = tasks[agreement.METRIC] = devs.dev_agreement(config, targets, agreement_pairs, dev_rows)
+        # Again: repeated sentences (`data.dedupe=False`) count once, which may be too few for a recall.
+        best = devs.chosen_metric([*tasks, *task.metrics[1:]], config.evals.best)
     teacher_params: Mapping[str, Any] = {}
     if teacher and program.teacher_shardings:
         params = teacher.frozen_params(mesh)
@@ -239,7 +242,7 @@ def make_step(
     if rules is config.run.sharding:  # the user's own, where a pattern that matches nothing is a mistake
         meshes.check_rules(rules, like.params, mesh)
     shardings = meshes.shardings(like, mesh, rules)
-    live_teacher = teacher if objective.teacher_views and config.teacher.is_live else None
+    live_teacher = teacher if objective.teacher_views and isinstance(config.teacher, Live) else None
     teacher_shardings = frozen_shardings(live_teacher, mesh, config.run.sharding) if live_teacher else {}
     train_step = step.make_train_step(
         student=config.student.in_training(student).definition,
@@ -251,7 +254,7 @@ def make_step(
         teacher_shardings=teacher_shardings,
         compute_dtype=compute_dtype,
         remat=config.run.remat,
-        teacher_dropout=config.teacher.dropout,
+        teacher_dropout=isinstance(config.teacher, Live) and config.teacher.dropout,
         accumulate=config.run.accumulate,
         average=average,
     )
@@ -331,15 +334,15 @@ def make_objective(config: Config) -> Objective:
     reads_all = config.data.chunk_tokens or config.student.trim
     unread = [column for column in columns if not (reads_all or column in (TEXT, *read))]
     teacher_columns = [view for view in dict.fromkeys(objective.teacher_views) if view in columns]
-    has_stored_targets = teacher.is_outside or isinstance(teacher, Stored)
+    has_stored_targets = isinstance(teacher, OutsideVectors | Stored)
     changing = [view for view in objective.teacher_views if has_stored_targets and view not in columns]
     refuse([
         (teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)),
          f"the teacher {teacher.kind} does not go with objective {name}: only trans_encoder, cosent and listwise learn scores of pairs; "
          f"choose --config=FILE.py:PRESET:teacher={'stored' if teacher.scores_pairs else 'labels'}."),
-        (objective.teacher_views and not teacher.is_given,
+        (objective.teacher_views and not teacher.given,
          f"objective {name} needs a teacher; set --config.teacher.{teacher.given_by}."),
-        (objective.reads and not teacher.is_live,
+        (objective.reads and not isinstance(teacher, Live),
          f"objective {name} needs targets of single tokens or layers; choose --config=FILE.py:PRESET:teacher=live, one model."),
         (teacher.transforms and len(teacher_columns) > 1,
          f"teacher.whiten and teacher.components transform each column by itself, but objective {name} compares columns; set both to 0."),
@@ -356,7 +359,10 @@ def make_objective(config: Config) -> Objective:
     if objective.teacher_views:
         teacher.check()
     config.student.check(teacher)
-    return config.student.wrapped(objective)
+    student = config.student
+    if isinstance(student, Headed) and student.dims:
+        return Nested(objective=objective, dims=tuple(sorted({*student.dims})), targets=student.dims_targets)
+    return objective
 
 
 def sized_to_text(objective: Objective, rows: int) -> Objective:
@@ -389,9 +395,15 @@ def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: Pat
     exported. `teachers` are the models whose vectors are the targets."""
     inputs = StudentInputs(context_of(config, workdir), config.teacher, teachers)
     student = config.student.make(inputs)
+    used = used_roles(model_text.sentence_roles(config.data))
     # Other teachers are not among `teachers`, so their prompts are unknown here.
-    if not (config.teacher.scores_pairs or config.teacher.is_outside):
-        check_roles(config.data, [student, *teachers])
+    knows_prompts = not (config.teacher.scores_pairs or isinstance(config.teacher, OutsideVectors))
+    models = [student, *teachers]
+    if used and knows_prompts and all(model.role_prompts[role] == model.prompt for role in used for model in models):
+        raise InputError(
+            f"data.roles={config.data.roles} has no effect: no model has its own prompt for the role {' or '.join(used)}; leave it empty, or "
+            f"set --config.teacher.{used[0]}_prompt or --config.student.{used[0]}_prompt."
+        )
     similarity = config.objective.similarity or (teachers[0] if teachers else student).definition.similarity
     # Only a single teacher's untransformed vectors have the lengths that its dot product needs.
     if len(teachers) > 1 or config.teacher.transforms:
@@ -423,21 +435,16 @@ def read_student(config: Config, workdir: Path) -> SentenceModel | None:
         raise InputError(
             f"{folder / changed[0]} is not as the run has written it; remove {folder}, and the same command makes it again."
         )
-    facts = read_note(folder / MARK)
-    base_models, languages = facts["card"]
+    model, facts = load_model(str(folder), plugins=config.run.plugins), read_note(folder / MARK)
+    source, prompt, (base_models, languages) = facts["source"], facts["default_prompt"], map(tuple, facts["card"])
     return dataclasses.replace(
-        load_model(str(folder), plugins=config.run.plugins),
-        source=facts["source"],
-        checkpoint_prompt=facts["default_prompt"],
-        base_models=tuple(base_models),
-        languages=tuple(languages),
+        model, source=source, checkpoint_prompt=prompt, base_models=base_models, languages=languages
     )
 
 
 def training_length(config: Config, student: SentenceModel, teachers: Sequence[SentenceModel], workdir: Path) -> int:
-    """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens` if set; otherwise the length that the run in the
-    workdir began with. Without one, it is the least multiple of 16, up to 512, that truncates at most 1 % of a sample of the text's
-    rows. Never more than any model that reads the student's tokens can read."""
+    """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens`, else what the run in the workdir began with, else the least
+    multiple of 16, up to 512, that truncates at most 1 % of sampled rows. Never more than a model that reads the tokens can read."""
     readers = [student, *(teachers if config.objective.reads else ())]
     longest = min(model.definition.architecture.longest for model in readers)
     length = config.data.max_length or config.data.chunk_tokens
@@ -547,10 +554,10 @@ class Targets:
         """Stored targets, one array per teacher view; empty for a live teacher or without a teacher."""
         if not views or objective.reads:
             return
-        if teacher.is_live:
+        if isinstance(teacher, Live):
             options = {"max_length": teachers[0].max_length, "chunking": store.chunking, "progress": progress}
             self.store = model_text.tokenised_text(config.data, teachers[0], views, **options)
-        elif absent and (teacher.models or teacher.is_outside):
+        elif absent and (teacher.models or isinstance(teacher, OutsideVectors)):
             columns = len(objective.scored) - 1 if teacher.scores_pairs else self.width
             self.arrays = (np.broadcast_to(np.float32(0), (store.rows, columns)),) * len(views)
         else:
@@ -588,12 +595,12 @@ class Targets:
 
 
 def joint_embed(embedders: Sequence[Embedder], teacher: Teacher) -> RoleEmbed | None:
-    """A function that gives the teachers' joined vectors, see `data.targets.joined`; a single teacher's stay unchanged. None without
-    teachers."""
+    """A function that gives the teachers' `joined` vectors, or a single teacher's as they are; None without teachers."""
     if len(embedders) < 2:
         return embedders[0].encode if embedders else None
 
     def embed(sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]:
+        assert isinstance(teacher, Stored)  # no other kind takes several models
         return joined([embedder.encode(sentences, role=role) for embedder in embedders], teacher.shares())
 
     return embed

@@ -77,7 +77,7 @@ def dev_tasks(config: Config, *, similarity: str = "cosine") -> dict[str, Task]:
     if folder or best == sts.DEV_METRIC:
         with errors_of(f"dev set {sts.DEV_METRIC}"):
             add(sts.DEV_METRIC, pairs.pairs_spearman, sts.read_set("sts-b-dev", folder))
-    if not tasks and not evals.agreement and not config.teacher.is_given:
+    if not tasks and not evals.agreement and not config.teacher.given:
         chosen_metric([], best)  # raises, unless `best` is `LAST`
     return tasks
 
@@ -116,7 +116,7 @@ def measured_metrics(config: Config, tasks: Mapping[str, Task], compared: int) -
 
 def dev_agreement(
     config: Config, targets: "Targets", file_pairs: Sequence[Sequence[str]], held_out: Integer[np.ndarray, " n"]
-) -> Task:
+) -> agreement.AgreementTask:
     """The evaluation of agreement with the teacher, on `file_pairs` if there are any. Without them it uses the held-out rows: their
     pairs if the teacher scores pairs, else each sentence with its nearest neighbour and with a random one."""
     if file_pairs:

@@ -6,7 +6,6 @@ import json
 import logging
 import pathlib
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,6 +25,7 @@ from jaxdistill.config import (
 from jaxdistill.config.options import EXTENSIONS, Config
 from jaxdistill.core import InputError, Objective
 from jaxdistill.core.plugins import KINDS
+from jaxdistill.core.runtime import log_to_stdout
 from jaxdistill.data.text import Text, columns_of, sources_of, split_specs
 from jaxdistill.evals.model_card import public_argument
 from jaxdistill.models.inference import Embedder, load
@@ -134,12 +134,8 @@ def distill(
         fixed = {name: value for name, value in chosen.items() if re.sub(r"^stage\d+\.", "", name) not in EXTENSIONS}
         digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:8]
         workdir = pathlib.Path(f"{default_workdir(config)}-{digest}").absolute()
-    logger = logging.getLogger("jaxdistill")
-    if not logger.handlers and not logging.getLogger().handlers:  # the caller has not set up logging
-        handler = logging.StreamHandler(sys.stdout)
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
+    if not logging.getLogger("jaxdistill").handlers and not logging.getLogger().handlers:  # none set up by the caller
+        log_to_stdout()
     # For the model card: the options that differ from the config's, without local folders.
     before = flat(*parse_stages(load_config(config)))
     changed = {
@@ -150,9 +146,11 @@ def distill(
     public = public_argument(f"--config={config}").partition("=")[2]
     command = f"jaxdistill.distill(config={public!r}, options={changed!r}, workdir=DIR)"
     run_stages(stages, workdir, dry_run=dry_run, command=command, callbacks=callbacks)
-    if dry_run:
-        return None
-    folder = stage_folders(local_folder(workdir), len(stages))[-1]
+    return None if dry_run else result_in(stage_folders(local_folder(workdir), len(stages))[-1])
+
+
+def result_in(folder: pathlib.Path) -> Result:
+    """The result of the finished training in a folder."""
     results = read_note(folder / RESULTS)
     return Result(
         workdir=folder,

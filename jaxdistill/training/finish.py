@@ -57,8 +57,8 @@ def trained_student(run: Run, files: Workdir, record: dict[str, Any]) -> Sentenc
 
 
 def sentences_per_s(run: Run, name: str, model: SentenceModel) -> float:
-    """Sentences (for a cross-encoder: pairs) per second on all devices of the run, without compilation; all processes call this
-    together. Sentences are truncated to what both teacher and student read."""
+    """Sentences (for a cross-encoder: pairs) per second on all devices of the run, without compilation, at most as long as both teacher
+    and student read; all processes call this together."""
     say(f"{name}: measuring the speed")
     length = min(encoder.max_length for encoder in (*run.teachers.values(), run.student))
     embedder = sharded_embedder(model.with_length(length), run.config.run, mesh=run.mesh)
@@ -90,10 +90,8 @@ def sts_results(run: Run, name: str, model: SentenceModel) -> dict[str, Any]:
 
 
 def finish(run: Run, files: Workdir, record: dict[str, Any], teacher_scores: dict[str, float], *, command: str) -> None:
-    """Measures all models, and writes what a training ends with: export, plot, table, report and results.
-
-    Every process calls it, because they measure together; the first writes. `record` is the result of `train`.
-    """
+    """Measures all models, and writes what a training ends with: export, plot, table, report and results. All processes call it, as
+    they measure together; the first writes. `record` is the result of `train`."""
     workdir, config, metric = run.workdir, run.config, run.dev.best
     student, averaged = trained_student(run, files, record), sorted({*config.evals.average})
     models = {"teacher": run.teacher} if run.teacher else {}
@@ -178,7 +176,7 @@ def student_facts(
     config: Config, workdir: Path, student: SentenceModel, teachers: Sequence[SentenceModel], command: str
 ) -> Facts:
     """What the model card says of a student before it learns anything."""
-    names = [model.source for model in teachers] or config.teacher.shown
+    names = [model.source for model in teachers] or config.teacher.given
     origin = origin_of(*(teachers if config.student.model == "teacher" else [*teachers, student]))
     source, specs = student.source, [*names, stage_export(config.student.model, workdir)]
     for spec in sorted(filter(None, specs), key=len, reverse=True):  # longest first: a spec may be part of another

@@ -40,11 +40,8 @@ from jaxdistill.training.workdir.folder import Workdir
 def run_stages(
     stages: Sequence[Config], workdir: str | Path, *, dry_run: bool, command: str, callbacks: Sequence[Callback] = ()
 ) -> None:
-    """Runs a training in a workdir, local or in a bucket, or each of several stages in `workdir/stage1` and so on.
-
-    A stage whose `student.model` is `previous` starts from the previous stage's export. A finished stage is not run again, and
-    an unfinished one is refused if later stages have begun.
-    """
+    """Runs a training in a workdir, local or in a bucket, or each of several stages in `workdir/stage1` and so on. A finished stage is
+    not run again, and an unfinished one is refused if later stages have begun."""
 
     def facts() -> dict[str, Any]:
         """What must be the same in all processes at the start, by name."""
@@ -126,9 +123,8 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
 
 
 def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
-    """Raises `InputError` for wrong options, or if a text, a column of it or a model does not exist; opens the first file of each
-    source of the text, and leaves out models on the hub. `where` is as in `check_launch`; empty: this machine trains, and text on
-    the hub or in a bucket is read too."""
+    """Raises `InputError` for wrong options, or if a text, a column of it or a model does not exist; leaves out models on the hub.
+    `where` is as in `check_launch`; empty: this machine trains, and text on the hub or in a bucket is read too."""
     # The devices of a training elsewhere are not known here.
     checked_setup(stage, meshes.make_mesh(devices=jax.devices()[:1]) if where else None)
     specs = split_specs(stage.data.text)
@@ -162,8 +158,7 @@ def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
 
 
 def run_training(config: Config, files: Workdir, *, dry_run: bool, command: str, callbacks: Sequence[Callback]) -> None:
-    """Runs one training from its config to an exported student: build, train, export, report. Every process of a multi-host run calls
-    it, and only the first prints and writes."""
+    """Runs one training from its config to an exported student. All processes call it; only the first prints and writes."""
     is_first, workdir = processes.is_first(), files.folder
     plugins.use(config.run.plugins)
     before = workdirs.claim_workdir(workdir, config, write=False)
@@ -177,9 +172,13 @@ def run_training(config: Config, files: Workdir, *, dry_run: bool, command: str,
         run = build(config, workdir, progress=is_first)
         evals = config.evals
         retrieval = [str(path) for set_files in retrieval_files(evals) for path in set_files.paths]
-        texts = {"evals.pairs": evals.pairs, "evals.agreement": evals.agreement, "evals.entities": evals.entities}
-        sources: dict[str, Sequence[str]] = {name: split_specs(text) for name, text in texts.items()}
-        sources |= {"evals.retrieval": retrieval, **config.teacher.files}
+        names = ("pairs", "agreement", "entities")
+        sources: dict[str, Sequence[str]] = {f"evals.{name}": split_specs(getattr(evals, name)) for name in names}
+        # The user's own targets must be the same in all processes, too.
+        sources |= {
+            "evals.retrieval": retrieval,
+            "teacher.file": list(filter(None, [getattr(config.teacher, "file", "")])),
+        }
         digests = {name: content_digest(specs) for name, specs in sources.items() if specs}
         digests |= {f"{name}.model": model.digest() for name, model in run.teachers.items()}
         digests |= {f"labeller {number}": digest for number, digest in enumerate(run.labeller_digests, start=1)}
@@ -224,8 +223,7 @@ def run_training(config: Config, files: Workdir, *, dry_run: bool, command: str,
 
 
 def export_untrained(config: Config, files: Workdir, *, dry_run: bool, command: str) -> None:
-    """Exports the untrained student (`run.steps=0`), such as some layers of a model or a table of its tokens. Reads text only if
-    making the student does."""
+    """Exports the untrained student (`run.steps=0`), such as some layers of a model; reads text only if making it does."""
     workdir = files.folder
     if files.checkpoints.is_dir():
         raise InputError(f"run.steps=0 trains nothing, but {workdir} has checkpoints; give another --workdir.")
@@ -243,17 +241,15 @@ def export_untrained(config: Config, files: Workdir, *, dry_run: bool, command: 
                 facts = student_facts(config, workdir, student, teachers, command)
                 exported = config.student.exported(student)
                 folder = export(exported, workdir / workdirs.EXPORT, facts=facts, to=config.run.export_to)
-                no_scores = {"student before": {}, "student after": {}}
-                results = {"command": command, "config": flat(config), "best_metric": "", "scores": no_scores}
-                results |= {"no_gain": "", "paper": None}
+                results = {"command": command, "config": flat(config), "best_metric": "", "no_gain": "", "paper": None}
+                results["scores"] = {"student before": {}, "student after": {}}
                 write_atomic(workdir / workdirs.RESULTS, json.dumps(results, indent=2) + "\n")
                 say(f"export (reloaded and compared): {folder}")
         processes.wait("the untrained student is exported")
 
 
 def summarise(stages: Sequence[Config], workdir: Path) -> None:
-    """Prints a table of all stages, and copies the best export of each group of `rivals` to `best-GROUP` in the workdir; of stages
-    without a dev score, the last."""
+    """Prints a table of all stages, and copies the best (without dev scores, the last) of each group of `rivals` to `best-GROUP`."""
     rows = []
     for number, stage in enumerate(stages, start=1):
         results = workdirs.read_note(workdirs.stage_folder(workdir, number) / workdirs.RESULTS)
@@ -282,11 +278,8 @@ def summarise(stages: Sequence[Config], workdir: Path) -> None:
 
 
 def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
-    """Groups the stages that train the same form of the same language model; the best of each group is copied.
-
-    A group's name is the form, `bi` or `cross`; with several language models (mutual distillation) `bi-1`, `bi-2` and so on,
-    in the order of their first stages. Stages whose objective has no form are in no group.
-    """
+    """Groups the stages that train the same form of the same language model. A group's name is the form, `bi` or `cross`; with several
+    language models (mutual distillation) `bi-1`, `bi-2` and so on, in the order of their first stages."""
     origins: list[str] = []  # the checkpoint from which each stage's student ultimately starts
     groups: dict[str, dict[str, list[int]]] = {}  # by form and origin
     for number, stage in enumerate(stages, start=1):

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import Array
@@ -66,14 +65,12 @@ def scores_of_pairs(
     row_indices: Integer[np.ndarray, " pairs"],
     *,
     dot: bool = False,
-    dtype: DTypeLike = np.float32,
 ) -> Float[np.ndarray, " pairs"]:
-    """Cosine or dot product of each pair (index of a query, index of a row), computed in `dtype`; 0 for a zero vector. Arrays may be
-    on disk."""
+    """Cosine or dot product of each pair (index of a query, index of a row); 0 for a zero vector. Arrays may be on disk."""
     scores = np.zeros(len(query_indices), np.float32)
     for start in range(0, len(scores), BLOCK_PAIRS):
         block = slice(start, start + BLOCK_PAIRS)
-        left, right = queries[query_indices[block]].astype(dtype), rows[row_indices[block]].astype(dtype)
+        left, right = queries[query_indices[block]], rows[row_indices[block]]
         if not dot:
             left = left / np.maximum(np.linalg.norm(left, axis=1, keepdims=True), 1e-12)
             right = right / np.maximum(np.linalg.norm(right, axis=1, keepdims=True), 1e-12)

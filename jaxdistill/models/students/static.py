@@ -19,8 +19,6 @@ from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import evenly_sampled, prompted_rows
 from jaxdistill.models.student import Examples, Headed, StudentInputs, affine_map
 
-SAMPLE = 1 << 17
-"""Maximum number of the text's sentences in which tokens are counted."""
 RARITY = 1e-3
 """Frequency of a token, as a fraction of the text's tokens, at which its weight is one half."""
 MIN_ROWS = 4
@@ -62,7 +60,7 @@ class Static(Headed):
         entries = max(model.definition.architecture.vocab_size, max(words, default=0) + 1)
         log.info("student: vectors of %s tokens by %s", f"{entries:,}", model.source)
         texts = chain.from_iterable(prompted_rows(context.data, context.student_views, student))
-        encodings = student.encodings(evenly_sampled(texts, SAMPLE))
+        encodings = student.encodings(evenly_sampled(texts, 1 << 17))  # tokens are counted in at most as many sentences
         counted = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64)
         frequency = np.bincount(counted, minlength=entries) / max(len(counted), 1)
         # Each token is read as a sentence, between the special tokens that the tokenizer puts around any text.
@@ -125,9 +123,9 @@ def initial_table(
 ) -> Float[np.ndarray, "v d"]:
     """The initial table of a student, from a model's vector of each token and the token's frequency in the text.
 
-    Projects the vectors to the first principal components of the tokens that occur in the text, and multiplies each row by a
-    weight that falls with the token's frequency (smooth inverse frequency; Arora et al., A Simple but Tough-to-Beat Baseline
-    for Sentence Embeddings, ICLR 2017). The row of the token `dropped`, which the mean ignores, is zero.
+    Projects the vectors to the first principal components of the tokens that occur, and weights rows by smooth inverse frequency
+    (Arora et al., A Simple but Tough-to-Beat Baseline for Sentence Embeddings, ICLR 2017). The row of the token `dropped`, which the
+    mean ignores, is zero.
     """
     occurs = frequency > 0
     centred = vectors.astype(np.float64) - vectors[occurs].mean(axis=0)

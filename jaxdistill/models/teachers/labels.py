@@ -17,7 +17,6 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdistill.core import InputError
-from jaxdistill.core.ops.nearest import scores_of_pairs
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.runtime import Advance
 from jaxdistill.data import targets
@@ -64,10 +63,8 @@ class Labels(Encoder):
 
 
 def scores_of(labeller: Labeller, inputs: TargetInputs) -> Float[np.ndarray, "rows k"]:
-    """One labeller's scores of each row's pairs: the first of the objective's `scored` columns with each of the others.
-
-    Rows are in the order of the store. The results of the model, vectors or scores, are cached.
-    """
+    """One labeller's scores of each row's pairs: the first of the objective's `scored` columns with each of the others. The results
+    of the model, vectors or scores, are cached."""
     store, columns, logits = inputs.text, inputs.objective.scored, inputs.objective.logits
     folder, dtype = cache_folder(inputs.data.cache_folder) / "labels", np.dtype(inputs.compute_dtype).name
     cached = partial(targets.cached_vectors, folder, progress=inputs.progress)
@@ -102,6 +99,12 @@ def scores_of(labeller: Labeller, inputs: TargetInputs) -> Float[np.ndarray, "ro
         lambda sentences, advance: embedder.encode(sentences, prompt="", show_progress_bar=advance),
         list(index_of), embedder.width, what="labelling sentences",
     )  # fmt: skip
-    is_dot, (first, *others) = compares_by_dot and logits, indices
-    scores = [scores_of_pairs(vectors, vectors, first, other, dot=is_dot, dtype=np.float64) for other in others]
-    return np.stack(scores, axis=1)
+    scores = np.zeros((store.rows, len(columns) - 1), np.float32)
+    for begin in range(0, store.rows, targets.BLOCK_ROWS):
+        block = slice(begin, begin + targets.BLOCK_ROWS)
+        first, *others = (np.asarray(vectors[column[block]], np.float64) for column in indices)
+        for index, other in enumerate(others):
+            lengths = np.maximum(np.linalg.norm(first, axis=1) * np.linalg.norm(other, axis=1), 1e-12)
+            products = np.einsum("ne,ne->n", first, other)
+            scores[block, index] = products if compares_by_dot and logits else products / lengths
+    return scores

@@ -35,7 +35,6 @@ class OutsideVectors(StoredVectors):
     dims: CountOrNone = 0
     """Width of the vectors, which a function must state. Above 0, those of a model are truncated to it."""
 
-    is_outside = True
     texts_per_call = BLOCK_ROWS
 
     def vector_width(self) -> int:

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
@@ -14,9 +14,6 @@ from jaxdistill.data.text import read, split_specs
 from jaxdistill.models.teacher import TargetInputs, Teacher
 from jaxdistill.models.teachers.vectors import StoredVectors
 
-ROUNDING = 1e-6
-"""Fraction by which rounding may push a score above its limit."""
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnFile(Teacher):
@@ -27,10 +24,6 @@ class OwnFile(Teacher):
 
     of_rows = True
     given_by = "file"
-
-    @property
-    def files(self) -> Mapping[str, Sequence[str]]:
-        return {"teacher.file": [self.file]}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,12 +41,11 @@ class Vectors(OwnFile, StoredVectors):
 
 
 def checked_scores(array: Float[np.ndarray, "rows k"], named: str, inputs: TargetInputs) -> targets.Selected:
-    """Of scores for all rows of the files, those that the store keeps; raises `InputError` for a wrong count per row, or a score out of
-    range. `named` is the option and value that name the scores."""
+    """Of scores for all rows of the files, those that the store keeps; raises `InputError` for a wrong count or range."""
     count, largest = len(inputs.objective.scored) - 1, inputs.objective.largest_label
     selected = targets.Selected(array, inputs.text.input_row)
     most = np.abs(selected[:]).max(initial=0.0)
-    if array.shape[1] != count or most > largest * (1.0 + ROUNDING):
+    if array.shape[1] != count or most > largest * (1.0 + 1e-6):  # rounding may push a score above its limit
         raise InputError(
             f"{named} has {array.shape[1]} numbers per row, up to {most:g}; this objective reads {count}, one score per pair, from "
             f"{-largest:g} to {largest:g}: divide scores of 0 to 5 by 5, or use a preset of cosent.py."
@@ -86,8 +78,8 @@ class Columns(Teacher):
     given_by = "names"
 
     @property
-    def shown(self) -> Sequence[str]:
-        return [f"columns:{self.names}"]
+    def given(self) -> Sequence[str]:
+        return [f"columns:{self.names}"] if self.names else []
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
         names, store = split_specs(self.names), inputs.text

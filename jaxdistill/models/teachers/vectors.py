@@ -40,8 +40,6 @@ class Live(VectorModel):
     dropout: bool = False
     """Run the teacher with its own dropout, as DistilCSE's code does for CKD."""
 
-    is_live = True
-
     def check(self) -> None:
         if len(self.models) > 1:
             raise InputError(
@@ -103,6 +101,7 @@ class Stored(VectorModel, StoredVectors):
         ])  # fmt: skip
 
     def shares(self) -> tuple[float, ...]:
+        """The weight of each model; their sum is 1."""
         weights = self.weights or (1.0,) * len(self.models)
         return tuple(weight / sum(weights) for weight in weights)
 
