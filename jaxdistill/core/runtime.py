@@ -35,9 +35,10 @@ DISK_FAULTS = (
 """OS errors caused by the user's disk, reported as one line wherever they occur; other OS errors are bugs."""
 
 
-def log_to_stdout() -> None:
-    """Prints what this package logs from INFO on, and warnings of other libraries."""
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
+def log_to_stdout(logger: str = "") -> None:
+    """Prints what this package logs from INFO on, and, with the root logger, warnings of other libraries."""
+    if not logging.getLogger(logger).hasHandlers():
+        logging.getLogger(logger).addHandler(logging.StreamHandler(sys.stdout))
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
 
 

@@ -134,8 +134,8 @@ def distill(
         fixed = {name: value for name, value in chosen.items() if re.sub(r"^stage\d+\.", "", name) not in EXTENSIONS}
         digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:8]
         workdir = pathlib.Path(f"{default_workdir(config)}-{digest}").absolute()
-    if not logging.getLogger("jaxdistill").handlers and not logging.getLogger().handlers:  # none set up by the caller
-        log_to_stdout()
+    if not logging.getLogger("jaxdistill").hasHandlers():  # the caller has not set up logging
+        log_to_stdout("jaxdistill")
     # For the model card: the options that differ from the config's, without local folders.
     before = flat(*parse_stages(load_config(config)))
     changed = {
