@@ -242,11 +242,6 @@ def test_whitened_vectors_are_scored_and_not_mistaken_for_others(tiny, data, tmp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--tasks=pairs", "--data="], "needs pairs=FILE"),
-        (["--tasks=bitext", "--data="], "needs data=FOLDER with multilingual"),
-        (["--tasks=bitext", "--data=absent"], "absent/multilingual/multi30k2016.en-de.test.tsv.gz is not there"),
-        (["--tasks=entities"], "needs entities=FILE with query, entity, label"),
-        (["--tasks=documents", "--data="], "needs sets in BEIR's format: retrieval=FOLDER"),
         (["--whiten=x.txt", "--index_model=absent"], "so it excludes index_model"),
         (["--whiten=x.txt", "--dims=4"], "so it excludes whiten"),
         (

@@ -11,11 +11,9 @@ from matplotlib.image import imread
 from jaxdistill.evals.report import (
     Entry,
     as_text,
-    images,
     read_curves,
     score_rows,
     score_table,
-    short_names,
     stage_table,
     training_plot,
     write_page,
@@ -87,18 +85,6 @@ def test_a_page_has_everything_in_one_file_whatever_users_write(tmp_path):
 def test_shares_are_of_the_teacher_and_neither_its_own_nor_a_papers(tmp_path):
     assert re.findall("<small>(.*?)</small>", written(tmp_path)) == ["", "87.5%", ""]
     assert "<small>" not in written(tmp_path, teacher="")
-
-
-def test_only_what_was_measured_is_drawn():
-    titles = [image["title"] for image in images(ENTRIES)]
-    assert titles == [f"Gold score and similarity: {name}" for name in ("teacher", HOSTILE)]
-
-
-def test_names_are_the_last_parts_that_differ():
-    specs = ["package:gt/model", "runs/a/export", "runs/b/export", "tiny", "runs/a/export+runs/b/export"]
-    assert list(short_names(specs).values()) == ["gt/model", "a/export", "b/export", "tiny", "a/export+b/export"]
-    assert list(short_names(["x/a", "y/a", "a"]).values()) == ["x/a", "y/a", "a"]
-    assert list(short_names(["runs/a/", "x/c/export/", "b", "b/"]).values()) == ["a", "c/export", "b", "b/"]
 
 
 def test_the_plot_of_a_training_is_a_picture_also_without_curves(tmp_path):

@@ -98,14 +98,6 @@ def test_what_a_later_stage_cannot_use_is_refused_before_the_first_is_trained(
     assert line.startswith("error: stage 2: ") and words in line and not (tmp_path / "w" / "stage1").exists()
 
 
-def test_a_later_stage_without_its_columns_is_refused_before_the_first_is_trained(folder, finished, capsys, tmp_path):
-    (tmp_path / "plain.csv").write_text("text\n" + "It rains.\n" * 40)
-    given = ["--config=configs/recommended.py:two-stage", f"--workdir={tmp_path / 'w'}"]
-    texts = [f"--config.stage1.data.text={folder / 'text.txt'}", f"--config.stage2.data.text={tmp_path / 'plain.csv'}"]
-    assert "stage 2: " in (line := program.refused(main, [*given, *texts], capsys)) and "'positive'" in line
-    assert not (tmp_path / "w").exists()
-
-
 def test_the_best_is_one_a_form_and_language_model():
     def found(preset):
         return rivals(main.parse_flags([f"--config=configs/{preset}", "--workdir=w"]).stages)

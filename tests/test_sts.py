@@ -194,9 +194,8 @@ def test_recall_of_the_teachers_neighbours_by_hand():
 
 def test_neighbouring_sentences_are_pairs_and_an_odd_one_is_an_error():
     assert agreement.neighbouring_pairs(["a", "b", "c", "d"]) == (["a", "c"], ["b", "d"])
-    for few in (["a", "b", "c"], ["a", "b"]):
-        with pytest.raises(InputError, match=f"{len(few)} sentences.*even number, at least 4"):
-            agreement.neighbouring_pairs(few)
+    with pytest.raises(InputError, match="3 sentences.*even number, at least 4"):
+        agreement.neighbouring_pairs(["a", "b", "c"])
 
 
 def test_the_dev_evaluation_prefers_own_pairs_then_sts_b_then_agreement(sts_data, monkeypatch):

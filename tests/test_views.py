@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_packing import unpacked
 
-from jaxdistill.core import InputError
 from jaxdistill.data import views
 
 from tiny_models import tiny_tokenizer
@@ -72,9 +71,3 @@ def test_masked_sentences_are_tokenised_anew_with_one_mask_token(tmp_path):
         assert masked.count(mask) == 1 and mask not in plain
         place = masked.index(mask)
         assert plain[0] == masked[0] and plain[-1] == masked[-1] and place not in (0, len(masked) - 1)
-
-
-def test_a_tokenizer_without_a_mask_is_refused(tmp_path):
-    store = store_of(tmp_path, [f"{LONG} {number}" for number in range(20)])
-    with pytest.raises(InputError, match="no mask token"):
-        batches_of(store, student_views=("text", "mask_span"), batch_size=8).batch_at(0)
