@@ -144,6 +144,11 @@ def test_a_tokenizer_of_another_model_is_refused(copy):
     cases.write_tokenizer(copy, extra_words=3)
     with pytest.raises(InputError, match="the tokenizer has ids up to 101 .*, but the word embeddings have 99 rows"):
         load_model(str(copy), pooling="mean")
+    no_words = {"type": "Replace", "pattern": {"Regex": r"\w"}, "content": "~"}
+    cases.edit_json(copy / "tokenizer.json", normalizer=no_words)
+    cases.edit_json(copy / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+    with pytest.raises(InputError, match="the tokenizer knows 0 of .* words of its own vocabulary"):
+        load_model(str(copy), pooling="mean")
 
 
 def test_a_length_beyond_the_positions_and_truncation_at_the_left_are_refused(original, copy):
