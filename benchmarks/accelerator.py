@@ -90,14 +90,14 @@ class Program(NamedTuple):
             traced = self.function.trace(*(jax.eval_shape(lambda *x: x, *self.arguments) if size.absent else arguments))
             flops = product_flops(traced.jaxpr.jaxpr)
             compiled, wall, processor = timed(lambda: traced.lower().compile())
-            found = {
+            figures = {
                 "compile_s": wall,
                 "compile_processor_s": processor,
                 "temporaries_gib": compiled.memory_analysis().temp_size_in_bytes / 2**30,
                 "tflop": flops / 1e12,
             }
             if size.absent:
-                return found
+                return figures
 
             def call() -> Any:
                 result = compiled(*arguments)
@@ -108,7 +108,7 @@ class Program(NamedTuple):
             call()
             seconds = statistics.median(timed(call)[1] for _ in range(size.repeats))
         rates = {"sentences_per_s": self.sentences / seconds} if self.sentences else {}
-        return found | {"ms": 1e3 * seconds, "tflops_per_s": flops / seconds / 1e12} | rates
+        return figures | {"ms": 1e3 * seconds, "tflops_per_s": flops / seconds / 1e12} | rates
 
 
 Programs = Iterator[tuple[str, Program]]
@@ -168,7 +168,7 @@ def device() -> dict[str, Any]:
     """Devices, memory and versions."""
     memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
     return {
-        "devices": [str(one.device_kind) for one in jax.devices()],
+        "devices": [str(device.device_kind) for device in jax.devices()],
         "platform": jax.default_backend(),
         "memory_gib": round(memory / 2**30, 1),
         "versions": {name: version(name) for name in ("jax", "jaxlib", "flax", "optax")},
@@ -240,9 +240,9 @@ def queue(size: Size, mesh: Mesh) -> Programs:
 
         for block in (1024, 4096, 16384):
             ring.BLOCK_ROWS = ring.BLOCK_ROWS_OF_GPUS = block  # read when the next program is traced
-            both = on_mesh(mesh, jax.value_and_grad(loss, has_aux=True))
-            yield f"{len(keys)} keys, blocks of {block}", Program(both, (student, state))
-            both.clear_cache()
+            loss_and_gradient = on_mesh(mesh, jax.value_and_grad(loss, has_aux=True))
+            yield f"{len(keys)} keys, blocks of {block}", Program(loss_and_gradient, (student, state))
+            loss_and_gradient.clear_cache()
 
 
 def attention(size: Size, mesh: Mesh) -> Programs:
@@ -260,8 +260,8 @@ def attention(size: Size, mesh: Mesh) -> Programs:
         x = jax.random.normal(jax.random.key(0), (slots // row, row, heads, width), jnp.bfloat16)
         for name, way in {"plain": plain, **ways}.items():
             total = lambda *inputs, way=way: way(*inputs).astype(jnp.float32).sum()  # noqa: E731 - differentiated below
-            both = on_mesh(mesh, jax.grad(total, argnums=(0, 1, 2)))
-            yield f"{row} slots, {name}", Program(both, (x, x, x))
+            gradient = on_mesh(mesh, jax.grad(total, argnums=(0, 1, 2)))
+            yield f"{row} slots, {name}", Program(gradient, (x, x, x))
 
 
 def parity(size: Size) -> dict[str, Any]:
@@ -274,8 +274,8 @@ def parity(size: Size) -> dict[str, Any]:
         for _ in range(10):
             state, metrics = program.function(state, *rest)
             losses[platform].append(float(metrics["loss"]))
-    here, there = np.array(losses[jax.default_backend()]), np.array(losses["cpu"])
-    return {"losses": here.tolist(), "largest_difference": float(np.max(np.abs(here - there) / np.abs(there)))}
+    actual, cpu = np.array(losses[jax.default_backend()]), np.array(losses["cpu"])
+    return {"losses": actual.tolist(), "largest_difference": float(np.max(np.abs(actual - cpu) / np.abs(cpu)))}
 
 
 def torch_step(size: Size, *, stored: bool = False) -> dict[str, Any]:
@@ -298,14 +298,14 @@ def torch_encode(size: Size) -> dict[str, Any]:
     import torch
     from opponent import RandomEncoder
 
-    device, found = torch_device(), dict[str, Any]()
+    device, times = torch_device(), dict[str, Any]()
     model = RandomEncoder("gte-small", layers=size.layers).to(device).eval()
     model.compile()
     for length, count in encode_shapes():
         tokens = {name: array.to(device) for name, array in torch_tokens(count, length).items()}
         with torch.inference_mode(), torch.autocast(device, dtype=torch.bfloat16):
-            found[f"{length} slots"] = torch_times(lambda tokens=tokens: model(tokens), device, size, sentences=count)
-    return found
+            times[f"{length} slots"] = torch_times(lambda tokens=tokens: model(tokens), device, size, sentences=count)
+    return times
 
 
 def torch_queue(size: Size) -> dict[str, Any]:
@@ -313,7 +313,7 @@ def torch_queue(size: Size) -> dict[str, Any]:
     import torch
     from opponent import congen_loss
 
-    device, found = torch_device(), dict[str, Any]()
+    device, times = torch_device(), dict[str, Any]()
     queues, student, teacher = queue_inputs(size)
     targets = torch.tensor(teacher[:, 0], device=device)
     vectors = torch.tensor(student.swapaxes(0, 1).reshape(-1, student.shape[-1]), device=device, requires_grad=True)
@@ -325,8 +325,8 @@ def torch_queue(size: Size) -> dict[str, Any]:
             with torch.autocast(device, dtype=torch.bfloat16):
                 congen_loss(vectors, targets, keys, temperature=0.05).backward()
 
-        found[f"{len(queue)} keys"] = torch_times(call, device, size)
-    return found
+        times[f"{len(queue)} keys"] = torch_times(call, device, size)
+    return times
 
 
 def torch_tokens(sentences: int, length: int) -> dict[str, Any]:
@@ -391,13 +391,13 @@ def measured(name: str, size: Size, target: str) -> dict[str, Any]:
         return figure.measure(size)
     assert figure.programs is not None
     mesh = absent_mesh(target) if target else meshes.make_mesh(devices=jax.devices()[:1])
-    size, found = size._replace(absent=bool(target)), dict[str, Any]()
-    for each, program in figure.programs(size, mesh):
+    size, result = size._replace(absent=bool(target)), dict[str, Any]()
+    for program_name, program in figure.programs(size, mesh):
         try:
-            found[each] = rounded(program.measured(size, mesh))
+            result[program_name] = rounded(program.measured(size, mesh))
         except Exception as error:  # what this device lacks costs no other program
-            found[each] = f"{type(error).__name__}: {error!s:.200}"
-    return found
+            result[program_name] = f"{type(error).__name__}: {error!s:.200}"
+    return result
 
 
 def absent_mesh(name: str) -> Mesh:
@@ -429,10 +429,10 @@ def main() -> None:
     if options.compile_for:  # the cache cannot load programs for absent devices
         os.environ |= {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
         names = [name for name in names if FIGURES[name].programs]
-    begun = time.monotonic()
+    start = time.monotonic()
     for name in names:
-        left = 60 * options.minutes - (time.monotonic() - begun)
-        limit_s = 3600 if options.compile_for else min(FIGURES[name].limit_s, left)
+        remaining_s = 60 * options.minutes - (time.monotonic() - start)
+        limit_s = 3600 if options.compile_for else min(FIGURES[name].limit_s, remaining_s)
         figure = in_new_process(name, limit_s) if limit_s > 0 else {"error": "left out: no time"}
         print(json.dumps({"figure": name} | figure), flush=True)
 
@@ -441,15 +441,15 @@ def in_new_process(name: str, limit_s: float) -> dict[str, Any]:
     """The figure, measured in a process of its own with this one's options, or the error that it ended with."""
     command = [sys.executable, __file__, *sys.argv[1:], f"--figure={name}"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")])}
-    begun = time.monotonic()
+    start = time.monotonic()
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit_s)
+        completed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit_s)
     except subprocess.TimeoutExpired:
         return {"error": f"took longer than {limit_s:.0f} s"}
-    spent = {"process_s": round(time.monotonic() - begun, 1)}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or not lines:
-        return {"error": (done.stderr.strip() or done.stdout.strip())[-500:]} | spent
+    spent = {"process_s": round(time.monotonic() - start, 1)}
+    lines = [line for line in completed.stdout.splitlines() if line.startswith("{")]
+    if completed.returncode or not lines:
+        return {"error": (completed.stderr.strip() or completed.stdout.strip())[-500:]} | spent
     return json.loads(lines[-1]) | spent
 
 

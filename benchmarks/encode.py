@@ -24,7 +24,7 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 
 import numpy as np
-from interleaved import Elsewhere, Rates, Work, medians, rates, ratios, timed, torch_device, unit_rows, write
+from interleaved import Rates, Remote, Work, medians, rates, ratios, timed, torch_device, unit_rows, write
 
 from jaxdistill.core import InputError
 from jaxdistill.core.cli import run
@@ -54,18 +54,18 @@ def main(arguments: Sequence[str]) -> None:
     texts = list(islice((row[0] for row in read([args.text]) if row[0].strip()), needed))
     if len(texts) < needed:
         raise InputError(f"{args.text} has {len(texts)} sentences; --sentences and --rounds need {needed}.")
-    write(args.out, {**(one_by_one if args.one else whole)(args, texts), "options": vars(args)})
+    write(args.out, {**(one_by_one if args.one else all_at_once)(args, texts), "options": vars(args)})
 
 
-def whole(args, texts: Sequence[str]) -> Mapping[str, object]:
+def all_at_once(args, texts: Sequence[str]) -> Mapping[str, object]:
     """Rates of calls with all the sentences."""
-    ours, some = encode_of(OURS, args), texts[:256]
-    found = rates({OURS: lambda: len(ours(texts)), THEIRS: Elsewhere(torch_encoding, args, texts)}, args.rounds)
+    encode, sample = encode_of(OURS, args), texts[:256]
+    rounds = rates({OURS: lambda: len(encode(texts)), THEIRS: Remote(torch_encoding, args, texts)}, args.rounds)
     return {
-        **ratios(found, OURS, THEIRS),
-        "sentences_per_s": medians(found),
-        "lowest_cosine": lowest_cosine(ours(some), encode_of(THEIRS, args)(some)),
-        "rounds": found,
+        **ratios(rounds, OURS, THEIRS),
+        "sentences_per_s": medians(rounds),
+        "lowest_cosine": lowest_cosine(encode(sample), encode_of(THEIRS, args)(sample)),
+        "rounds": rounds,
     }
 
 
@@ -77,24 +77,24 @@ def torch_encoding(args, texts: Sequence[str]) -> Work:
 
 def one_by_one(args, texts: Sequence[str]) -> Mapping[str, object]:
     """Rates of calls with one sentence, in new processes."""
-    found = {name: Rates([], []) for name in (COLD, OURS, THEIRS)}
-    starts, cosines = {name: [] for name in found}, []
+    rounds = {name: Rates([], []) for name in (COLD, OURS, THEIRS)}
+    starts, cosines = {name: [] for name in rounds}, []
     for start in range(0, len(texts), args.sentences):
         part, vectors = texts[start : start + args.sentences], {}
         with tempfile.TemporaryDirectory() as cache:
-            for name, rate in found.items():  # the first fills the cache folder for the second
+            for name, rate in rounds.items():  # the first fills the cache folder for the second
                 with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
                     start_s, vectors[name], *seconds = process.submit(calls, name, args, part, cache).result()
                 starts[name].append(start_s)
                 rate.add(len(part), *seconds)
         cosines.append(lowest_cosine(vectors[OURS], vectors[THEIRS]))
     return {
-        **ratios(found, OURS, THEIRS),
-        **{f"cold_{name}": ratio for name, ratio in ratios(found, COLD, THEIRS).items()},
-        "sentences_per_s": medians(found),
-        "start_s": {name: statistics.median(each) for name, each in starts.items()},
+        **ratios(rounds, OURS, THEIRS),
+        **{f"cold_{name}": ratio for name, ratio in ratios(rounds, COLD, THEIRS).items()},
+        "sentences_per_s": medians(rounds),
+        "start_s": {name: statistics.median(values) for name, values in starts.items()},
         "lowest_cosine": min(cosines),
-        "rounds": found,
+        "rounds": rounds,
     }
 
 

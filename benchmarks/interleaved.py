@@ -1,6 +1,6 @@
 """Times several programs for the same work in turn, so that other load on the machine meets all of them alike.
 
-PyTorch's side runs in a process of its own (`Elsewhere`), with the allocator's settings that a user's loop has. This project's
+PyTorch's side runs in a process of its own (`Remote`), with the allocator's settings that a user's loop has. This project's
 process does not import PyTorch, whose threads make glibc open heaps that `runtime.keep_freed` does not reach.
 """
 
@@ -42,22 +42,22 @@ class Rates(NamedTuple):
 
 def timed(work: Callable[[], Value]) -> tuple[Value, float, float]:
     """What `work` returns, its seconds of wall time, and its seconds of processor time."""
-    begun = time.perf_counter(), time.process_time()
+    start = time.perf_counter(), time.process_time()
     value = work()
-    return value, time.perf_counter() - begun[0], time.process_time() - begun[1]
+    return value, time.perf_counter() - start[0], time.process_time() - start[1]
 
 
-class Elsewhere:
-    """Work in a process of its own, which calls `make` with the arguments to get it, and waits until `timed` asks for a round."""
+class Remote:
+    """Work that a process of its own gets by calling `make` with the arguments; `timed` runs a round of it."""
 
     torch: ClassVar[dict[str, Any]] = {}
     """PyTorch's version and number of threads, once a process has used it."""
 
-    def __init__(self, make: Callable[..., Work], *arguments, **named):
+    def __init__(self, make: Callable[..., Work], *arguments, **options):
         context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        context.Process(target=_serve, args=(theirs, make, arguments, named), daemon=True).start()
-        theirs.close()
+        self._connection, child = context.Pipe()
+        context.Process(target=_serve, args=(child, make, arguments, options), daemon=True).start()
+        child.close()
         self.torch.update(self._connection.recv())
 
     def timed(self) -> tuple[float, float, float]:
@@ -66,8 +66,8 @@ class Elsewhere:
         return self._connection.recv()
 
 
-def _serve(connection: Connection, make: Callable[..., Work], arguments: tuple, named: dict[str, Any]) -> None:
-    work = make(*arguments, **named)
+def _serve(connection: Connection, make: Callable[..., Work], arguments: tuple, options: dict[str, Any]) -> None:
+    work = make(*arguments, **options)
     torch = sys.modules.get("torch")
     connection.send({"torch": torch.__version__, "torch_threads": torch.get_num_threads()} if torch else {})
     while True:
@@ -78,27 +78,27 @@ def _serve(connection: Connection, make: Callable[..., Work], arguments: tuple, 
         connection.send(timed(work))
 
 
-def rates(works: Mapping[str, Work | Elsewhere], rounds: int) -> dict[str, Rates]:
+def rates(works: Mapping[str, Work | Remote], rounds: int) -> dict[str, Rates]:
     """Rates of each work, A B A B; one more round before the first warms up."""
-    found = {name: Rates([], []) for name in works}
+    result = {name: Rates([], []) for name in works}
     for number in range(rounds + 1):
         for name, work in works.items():
-            taken = work.timed() if isinstance(work, Elsewhere) else timed(work)
+            measurement = work.timed() if isinstance(work, Remote) else timed(work)
             if number:
-                found[name].add(*taken)
-    return found
+                result[name].add(*measurement)
+    return result
 
 
-def ratios(found: Mapping[str, Rates], ours: str, theirs: str) -> dict[str, float]:
-    """How many times as fast `ours` is: medians over the rounds."""
-    pairs = zip(found[ours], found[theirs], strict=True)
+def ratios(rounds: Mapping[str, Rates], subject: str, baseline: str) -> dict[str, float]:
+    """How many times as fast as `baseline` the `subject` is: medians over the rounds."""
+    pairs = zip(rounds[subject], rounds[baseline], strict=True)
     wall, processor = (statistics.median(a / b for a, b in zip(*kind, strict=True)) for kind in pairs)
     return {"ratio": wall, "processor_ratio": processor}
 
 
-def medians(found: Mapping[str, Rates]) -> dict[str, float]:
+def medians(rounds: Mapping[str, Rates]) -> dict[str, float]:
     """Each work's median rate."""
-    return {name: statistics.median(each.wall) for name, each in found.items()}
+    return {name: statistics.median(measured.wall) for name, measured in rounds.items()}
 
 
 def torch_device() -> str:
@@ -119,7 +119,7 @@ def torch_device() -> str:
 
 
 def wait_for(device: str) -> None:
-    """Waits until PyTorch's device has done what it was asked to."""
+    """Waits until PyTorch's device has finished its work."""
     if device == "cuda":
         import torch
 
@@ -134,7 +134,7 @@ def machine() -> dict[str, Any]:
         "load_average": {"before": LOAD_BEFORE, "after": os.getloadavg()[0]},
         "python": platform.python_version(),
         "jax": jax.__version__,
-        **Elsewhere.torch,
+        **Remote.torch,
         "date": time.strftime("%Y-%m-%d %H:%M"),
     }
 

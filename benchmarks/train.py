@@ -21,7 +21,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from interleaved import Elsewhere, Work, medians, random_unit, rates, ratios, torch_device, unit_rows, wait_for, write
+from interleaved import Remote, Work, medians, random_unit, rates, ratios, torch_device, unit_rows, wait_for, write
 
 from jaxdistill import config
 from jaxdistill.config import load_config
@@ -102,24 +102,24 @@ def timed(args, job: Run, folder: Path, texts: Sequence[str], targets: np.ndarra
     """Rates of the three sides."""
     rows = job.batches.reserved
     keep = np.setdiff1d(np.arange(len(texts)), rows)
-    works: dict[str, Work | Elsewhere] = {"jaxdistill": training(job, args.steps * (args.rounds + 1), steps=args.steps)}
+    works: dict[str, Work | Remote] = {"jaxdistill": training(job, args.steps * (args.rounds + 1), steps=args.steps)}
     for name, sort in (("torch", False), ("torch, sorted by length", True)):
-        works[name] = Elsewhere(
+        works[name] = Remote(
             torch_training, opponent_options(args, job, folder), [texts[row] for row in keep], targets[keep],
             batch_size=args.batch_size, sort_by_length=sort, steps=args.steps,
         )  # fmt: skip
-    found = rates(works, args.rounds)
+    rounds = rates(works, args.rounds)
     return {
-        **ratios(found, "jaxdistill", "torch"),
-        "sorted_by_length": ratios(found, "jaxdistill", "torch, sorted by length"),
-        "sentences_per_s": medians(found),
-        "rounds": found,
+        **ratios(rounds, "jaxdistill", "torch"),
+        "sorted_by_length": ratios(rounds, "jaxdistill", "torch, sorted by length"),
+        "sentences_per_s": medians(rounds),
+        "rounds": rounds,
     }
 
 
-def training(job: Run, most: int, *, steps: int) -> Work:
+def training(job: Run, total_steps: int, *, steps: int) -> Work:
     """Steps of the program, with its prefetching batches."""
-    state, batches = job.first_state(job.seeds()), prefetch(job.batches, 0, most)
+    state, batches = job.first_state(job.seeds()), prefetch(job.batches, 0, total_steps)
 
     def take(batch: Batch) -> None:
         nonlocal state
@@ -132,7 +132,7 @@ def training(job: Run, most: int, *, steps: int) -> Work:
         return steps * job.batches.batch_size
 
     for batch in {
-        job.batches.batch_at(step).student.ids.shape: job.batches.batch_at(step) for step in range(most)
+        job.batches.batch_at(step).student.ids.shape: job.batches.batch_at(step) for step in range(total_steps)
     }.values():
         take(batch)  # compiles a shape
 
@@ -154,9 +154,9 @@ def torch_training(
 
     def work() -> float:
         losses, count = [], 0
-        for tokens, wanted in islice(batches, steps):
-            losses.append(opponent.step((tokens, wanted)))
-            count += len(wanted)
+        for tokens, batch_targets in islice(batches, steps):
+            losses.append(opponent.step((tokens, batch_targets)))
+            count += len(batch_targets)
         torch.stack(losses).tolist()  # a user logs them, once in a while
         wait_for(opponent.device)
         return count
@@ -183,14 +183,14 @@ def agreement(args, job: Run, folder: Path) -> Mapping[str, object]:
     from opponent import Opponent
 
     opponent = Opponent(**opponent_options(args, job, folder))
-    state, losses, theirs = job.first_state(job.seeds()), [], []
+    state, losses, torch_losses = job.first_state(job.seeds()), [], []
     for step in range(args.agreement):
         batch = job.batches.batch_at(step)
-        theirs.append(float(opponent.step(as_torch(batch), float(job.program.schedule(step)))))
+        torch_losses.append(float(opponent.step(as_torch(batch), float(job.program.schedule(step)))))
         state, metrics = job.program.train_step(state, job.teacher_params, place(batch, batch_sharding(job.mesh)))
         losses.append(float(metrics["loss"]))
-    apart = np.abs(np.array(losses) / np.array(theirs) - 1.0)
-    return {"largest_difference": float(np.max(apart)), "losses": {"jaxdistill": losses, "torch": theirs}}
+    differences = np.abs(np.array(losses) / np.array(torch_losses) - 1.0)
+    return {"largest_difference": float(np.max(differences)), "losses": {"jaxdistill": losses, "torch": torch_losses}}
 
 
 def as_torch(batch: Batch):

@@ -50,7 +50,7 @@ def trans_encoder(form: str, **changed) -> dict:
 
 def stage(
     form: str,
-    begun: Mapping[str, str | int],
+    origin: Mapping[str, str | int],
     *,
     labellers: Sequence[str],
     labelled_by: str,
@@ -60,7 +60,7 @@ def stage(
     """One direction, with the settings of the paper's Table 16 on STS.
 
     Args:
-      begun: one of `MODELS`.
+      origin: one of `MODELS`.
       labelled_by: the form of the labellers, which read as many tokens as models of this form do in training.
       model: starts the student instead.
     """
@@ -68,14 +68,14 @@ def stage(
     config.data.columns = COLUMNS
     set_kind(config, "teacher", "labels")
     config.teacher.model = ",".join(labellers)
-    config.teacher.pooling = begun["pooling"] if begun["bi"] in labellers else ""  # exports of stages say their own
+    config.teacher.pooling = origin["pooling"] if origin["bi"] in labellers else ""  # exports of stages say their own
     config.teacher.max_length = LENGTHS[labelled_by]
     if form == "cross":
         set_kind(config, "student", "cross_encoder")
-    config.student.model = model or (begun["plain"] if form == "cross" else begun["bi"])
+    config.student.model = model or (origin["plain"] if form == "cross" else origin["bi"])
     config.student.max_length = 512  # evaluations read more than training does
-    config.student.pooling = begun["plain_pooling"] if form == "cross" else begun["pooling"]
-    config.data.batch_size = 16 if form == "cross" else begun["batch_size"]  # pairs; in both orders 32 sequences
+    config.student.pooling = origin["plain_pooling"] if form == "cross" else origin["pooling"]
+    config.data.batch_size = 16 if form == "cross" else origin["batch_size"]  # pairs; in both orders 32 sequences
     config.data.max_length = LENGTHS[form]
     config.optimizer.learning_rate = 2e-5 if form == "cross" else 5e-5
     config.optimizer.warmup_fraction = 0.1 if form == "cross" else 0.0
@@ -84,7 +84,7 @@ def stage(
     config.run.seed = 2021
     config.evals.every = 200
     # Never a random head, and in the paper's rows never the start; ours may be better than what it is trained to be.
-    config.evals.untrained = form == "bi" and begun is MINILM
+    config.evals.untrained = form == "bi" and origin is MINILM
     return config
 
 
@@ -106,24 +106,24 @@ def cycles(
     """
     stages, labellers = list(before), []
     for cycle in range(count):
-        trained = [starts[cycle % len(starts)]] if alternating else starts
-        labellers = labellers or [begun["bi"] for begun in trained]
+        origins = [starts[cycle % len(starts)]] if alternating else starts
+        labellers = labellers or [origin["bi"] for origin in origins]
         for form in ("cross", "bi"):
             names = []
-            for place, begun in enumerate(trained):
-                model = labellers[place] if sequential else ""
+            for index, origin in enumerate(origins):
+                model = labellers[index] if sequential else ""
                 labelled_by = "bi" if form == "cross" else "cross"
                 made = dict(labellers=labellers, labelled_by=labelled_by, negatives=negatives, model=model)
-                stages.append(stage(form, begun, **made))
+                stages.append(stage(form, origin, **made))
                 names.append(f"stage{len(stages)}")
             labellers = names
     return stages
 
 
-def bi_to_bi(begun: Mapping[str, str | int], *, count: int) -> list[ConfigDict]:
+def bi_to_bi(origin: Mapping[str, str | int], *, count: int) -> list[ConfigDict]:
     """Bi-encoders alone, each from the start and on the labels of the one before, which are cosines as its own are."""
-    labellers = [begun["bi"], *(f"stage{number}" for number in range(1, count))]
-    return [stage("bi", begun, labellers=[name], labelled_by="bi", negatives="raw") for name in labellers]
+    labellers = [origin["bi"], *(f"stage{number}" for number in range(1, count))]
+    return [stage("bi", origin, labellers=[name], labelled_by="bi", negatives="raw") for name in labellers]
 
 
 def every(stages: list[ConfigDict], change) -> list[ConfigDict]:

@@ -252,10 +252,10 @@ def table(teachers: str = "gte") -> ConfigDict:
 
 def static(argument: str = "gte") -> Stages:
     """A table from the named teachers; with `tuned`, they learn the graded pairs first."""
-    kind, _, named = argument.partition(":")
+    kind, _, names = argument.partition(":")
     if kind != "tuned":
         return table(argument)
-    teachers = named or "gte"
+    teachers = names or "gte"
     return from_tuned([table(teachers)], teachers)
 
 

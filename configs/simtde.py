@@ -68,7 +68,7 @@ def paper(row: str, **changed) -> ConfigDict:
 
 def compact(width: int, layers: int, **changed) -> ConfigDict:
     """A student of the teacher's last layers behind tables of this width."""
-    config = ours(options(**simtde(**changed)))
+    config = unpublished_settings(options(**simtde(**changed)))
     config.student.model = "teacher"
     config.student.layers = f"last:{layers}"
     config.student.embedding = width
@@ -78,7 +78,7 @@ def compact(width: int, layers: int, **changed) -> ConfigDict:
     return config
 
 
-def ours(config: ConfigDict) -> ConfigDict:
+def unpublished_settings(config: ConfigDict) -> ConfigDict:
     """Settings on which the paper is silent."""
     config.data.max_length = 64
     config.data.dedupe = False
@@ -97,7 +97,7 @@ def fresh_layers() -> ConfigDict:
 
 def entities(width: int) -> list[ConfigDict]:
     """A row of Table 3: a dual encoder learns which entity a query means, then its compact student."""
-    config = ours(options(**simcse(views=("text", "positive"))))
+    config = unpublished_settings(options(**simcse(views=("text", "positive"))))
     config.data.columns = (("text", "query"), ("positive", "entity"))
     config.student.model = BERT_TINY
     config.student.pooling = "mean"

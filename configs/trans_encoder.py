@@ -105,13 +105,13 @@ def reranker() -> ConfigDict:
     return config
 
 
-def contrastive(begun: Mapping[str, str | int], *, text: str = STS_PAIRS, best: str = STS_B_DEV) -> ConfigDict:
+def contrastive(origin: Mapping[str, str | int], *, text: str = STS_PAIRS, best: str = STS_B_DEV) -> ConfigDict:
     """SimCSE's loss with the sentences of a pair as anchor and positive; STS without duplicates, other tasks as they are."""
-    (config,) = on_pairs([papers(begun["bi"], batch_size=64, learning_rate=3e-5)], text, best=best)
+    (config,) = on_pairs([papers(origin["bi"], batch_size=64, learning_rate=3e-5)], text, best=best)
     set_kind(config, "objective", **simcse(views=("text", "second")))
     config.data.columns = COLUMNS
     config.data.dedupe = text == STS_PAIRS
-    config.student.pooling = begun["pooling"]
+    config.student.pooling = origin["pooling"]
     config.student.head = "none"
     return config
 
@@ -135,7 +135,7 @@ def on_pairs(
     return every(stages, change)
 
 
-def after(first: ConfigDict, *, count: int) -> list[ConfigDict]:
+def cycles_after(first: ConfigDict, *, count: int) -> list[ConfigDict]:
     """The paper's cycles, whose first bi-encoder is what this stage makes of a plain model."""
     return on_pairs(cycles(BERT_OF_STAGE_1, count=count, before=[on_first_sentences(first)]))
 
@@ -219,21 +219,21 @@ def mutual(argument: str = "base", *, task: str = "") -> list[ConfigDict]:
     return TASKS[task](config) if task else on_pairs(config)
 
 
-def paper(begun: Mapping[str, str | int], *, task: str) -> list[ConfigDict]:
+def paper(origin: Mapping[str, str | int], *, task: str) -> list[ConfigDict]:
     """A task's row of Tables 5, 7 and 11."""
-    return TASKS[task](cycles(begun, count=CYCLES_OF_TASK[task]))
+    return TASKS[task](cycles(origin, count=CYCLES_OF_TASK[task]))
 
 
-def sequential(begun: Mapping[str, str | int]) -> list[ConfigDict]:
-    return on_pairs(cycles(begun, count=3, sequential=True))
+def sequential(origin: Mapping[str, str | int]) -> list[ConfigDict]:
+    return on_pairs(cycles(origin, count=3, sequential=True))
 
 
 def losses(combination: str = "bce-bce") -> list[ConfigDict]:
     """`paper` with other losses, of all cross- and of all bi-encoders."""
-    of = dict(zip(("cross", "bi"), combination.split("-"), strict=True))
+    loss_of_form = dict(zip(("cross", "bi"), combination.split("-"), strict=True))
     return every(
         on_pairs(cycles(MODELS["bert-base"], count=3)),
-        lambda current: current.objective.update(loss=of[current.objective.form]),
+        lambda current: current.objective.update(loss=loss_of_form[current.objective.form]),
     )
 
 
@@ -242,11 +242,11 @@ def alternating(count: str | int = 2) -> list[ConfigDict]:
 
 
 def simcse_first(count: str | int = 3) -> list[ConfigDict]:
-    return after(papers(MODELS["bert-base"]["plain"], batch_size=64, learning_rate=3e-5), count=int(count))
+    return cycles_after(papers(MODELS["bert-base"]["plain"], batch_size=64, learning_rate=3e-5), count=int(count))
 
 
 def mirror_first(count: str | int = 3) -> list[ConfigDict]:
-    return after(mirror(MODELS["bert-base"]["plain"], pooling="mean"), count=int(count))
+    return cycles_after(mirror(MODELS["bert-base"]["plain"], pooling="mean"), count=int(count))
 
 
 OURS = {
@@ -269,17 +269,17 @@ PRESETS = {
     "tiny": partial(small, tiny),
     "reranker": reranker,
     **OURS,
-    "paper": of_model(lambda begun: on_pairs(cycles(begun, count=3))),
+    "paper": of_model(lambda origin: on_pairs(cycles(origin, count=3))),
     **{f"paper-{task}": of_model(partial(paper, task=task)) for task in TASKS},
-    "code": of_model(lambda begun: on_pairs(cycles(begun, count=3, negatives="raw"))),
+    "code": of_model(lambda origin: on_pairs(cycles(origin, count=3, negatives="raw"))),
     "sequential": of_model(sequential),
     "mutual": mutual,
     **{f"mutual-{task}": partial(mutual, task=task) for task in BINARY},
     "losses": losses,
-    "bi-to-bi": of_model(lambda begun: on_pairs(bi_to_bi(begun, count=3))),
-    "bi-to-bi-qnli": of_model(lambda begun: binary(bi_to_bi(begun, count=3), **BINARY["qnli"])),
+    "bi-to-bi": of_model(lambda origin: on_pairs(bi_to_bi(origin, count=3))),
+    "bi-to-bi-qnli": of_model(lambda origin: binary(bi_to_bi(origin, count=3), **BINARY["qnli"])),
     "contrastive": of_model(contrastive, "roberta-base"),
-    **{f"contrastive-{task}": of_model(partial(contrastive, **of), "roberta-base") for task, of in BINARY.items()},
+    **{f"contrastive-{task}": of_model(partial(contrastive, **data), "roberta-base") for task, data in BINARY.items()},
 }
 COUNTS = tuple(map(str, range(1, 6)))
 CONTRASTIVE = ("roberta-base", "mirror-roberta-base-drophead")
