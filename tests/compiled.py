@@ -85,7 +85,7 @@ def gradient_of_an_encoder(mesh, *, rows: int, slots: int, compute_dtype):
 
 
 def moved_bytes(compiled) -> dict[str, int]:
-    """Bytes that each kind of collective of a compiled program gives back, on one device."""
+    """Bytes that each kind of collective of a compiled program returns, on one device."""
     total: dict[str, int] = {}
     for shapes, kind in re.findall(rf"= (.*?) ({COLLECTIVES})(?:-start)?\(", compiled.as_text()):
         for dtype, dims in re.findall(r"(\w+)\[([\d,]*)\]", shapes):

@@ -17,7 +17,7 @@ QUICK_COMPILATION = (
 os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8 {QUICK_COMPILATION}"
 )
-# What several tests compile alike is compiled once, also by the programs that they start.
+# Tests and the programs that they start share compiled code.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(pathlib.Path(tempfile.gettempdir()) / "jaxdistill-test-compiled")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -121,7 +121,7 @@ def data_folder() -> pathlib.Path:
 
 @pytest.fixture
 def mesh():
-    """Eight devices that split the batch, for what asks JAX for the mesh."""
+    """A mesh of eight devices that split the batch, set as JAX's current mesh."""
     from jaxdistill.core.cluster.mesh import make_mesh
 
     with jax.set_mesh(make_mesh()):

@@ -27,48 +27,48 @@ DISTILBERT = dict(vocab_size=VOCAB_SIZE, dim=32, n_layers=4, n_heads=4, hidden_d
 LOCAL_WHOLE_LOCAL = dict(layer_types=["sliding_attention", "full_attention", "sliding_attention"])
 
 
-def of(kind: str, base: dict, **changes) -> tuple:
+def config_of(kind: str, base: dict, **changes) -> tuple:
     return getattr(transformers, f"{kind}Config"), base | changes
 
 
 CONFIGS = {
-    "bert": of("Bert", BERT_LIKE),
-    "roberta": of("Roberta", BERT_LIKE, type_vocab_size=1, layer_norm_eps=1e-5),
-    "xlm-roberta": of("XLMRoberta", BERT_LIKE, type_vocab_size=1, hidden_act="gelu_new"),
-    "camembert": of("Camembert", BERT_LIKE, type_vocab_size=1, pad_token_id=0),
-    "distilbert": of("DistilBert", DISTILBERT),
-    "mpnet": of("MPNet", BERT_LIKE, layer_norm_eps=1e-5),
-    "mpnet:odd": of("MPNet", BERT_LIKE, pad_token_id=0, relative_attention_num_buckets=40),
-    "electra": of("Electra", BERT_LIKE, embedding_size=16),
+    "bert": config_of("Bert", BERT_LIKE),
+    "roberta": config_of("Roberta", BERT_LIKE, type_vocab_size=1, layer_norm_eps=1e-5),
+    "xlm-roberta": config_of("XLMRoberta", BERT_LIKE, type_vocab_size=1, hidden_act="gelu_new"),
+    "camembert": config_of("Camembert", BERT_LIKE, type_vocab_size=1, pad_token_id=0),
+    "distilbert": config_of("DistilBert", DISTILBERT),
+    "mpnet": config_of("MPNet", BERT_LIKE, layer_norm_eps=1e-5),
+    "mpnet:odd": config_of("MPNet", BERT_LIKE, pad_token_id=0, relative_attention_num_buckets=40),
+    "electra": config_of("Electra", BERT_LIKE, embedding_size=16),
     # Windows are shorter than the texts of `random_sequences`, and heads wider than width / heads, where a family has these.
-    "modernbert": of(
+    "modernbert": config_of(
         "ModernBert", DECODER, cls_token_id=2, sep_token_id=3, norm_eps=1e-4, local_attention=8, layer_types=None,
         global_attn_every_n_layers=2,
     ),
-    "llama": of("Llama", DECODER, num_key_value_heads=2, attention_bias=True, mlp_bias=True, rms_norm_eps=1e-4),
-    "llama:longer": of("Llama", DECODER, rope_parameters=LONGER),
-    "mistral": of("Mistral", DECODER, num_key_value_heads=1, sliding_window=6),
-    "mistral:both-sides": of("Mistral", DECODER, num_key_value_heads=1, sliding_window=5, is_causal=False),
-    "eurobert": of("EuroBert", DECODER, head_dim=12, rms_norm_eps=1e-4),
-    "qwen2": of("Qwen2", DECODER, num_key_value_heads=2, **WINDOWS),
-    "qwen2:both-sides": of("Qwen2", DECODER, num_key_value_heads=1, is_causal=False),
-    "qwen3": of("Qwen3", DECODER, num_key_value_heads=2, head_dim=12, rms_norm_eps=1e-4, **WINDOWS),
-    "qwen3:both-sides": of("Qwen3", DECODER, num_key_value_heads=4, head_dim=8, is_causal=False, **WINDOWS),
-    "gemma3-text": of(
+    "llama": config_of("Llama", DECODER, num_key_value_heads=2, attention_bias=True, mlp_bias=True, rms_norm_eps=1e-4),
+    "llama:longer": config_of("Llama", DECODER, rope_parameters=LONGER),
+    "mistral": config_of("Mistral", DECODER, num_key_value_heads=1, sliding_window=6),
+    "mistral:both-sides": config_of("Mistral", DECODER, num_key_value_heads=1, sliding_window=5, is_causal=False),
+    "eurobert": config_of("EuroBert", DECODER, head_dim=12, rms_norm_eps=1e-4),
+    "qwen2": config_of("Qwen2", DECODER, num_key_value_heads=2, **WINDOWS),
+    "qwen2:both-sides": config_of("Qwen2", DECODER, num_key_value_heads=1, is_causal=False),
+    "qwen3": config_of("Qwen3", DECODER, num_key_value_heads=2, head_dim=12, rms_norm_eps=1e-4, **WINDOWS),
+    "qwen3:both-sides": config_of("Qwen3", DECODER, num_key_value_heads=4, head_dim=8, is_causal=False, **WINDOWS),
+    "gemma3-text": config_of(
         "Gemma3Text", DECODER, num_key_value_heads=1, head_dim=12, sliding_window=6, sliding_window_pattern=2
     ),
-    "gemma3-text:both-sides": of(
+    "gemma3-text:both-sides": config_of(
         "Gemma3Text", DECODER, num_key_value_heads=2, head_dim=12, sliding_window=6, use_bidirectional_attention=True,
         query_pre_attn_scalar=20, **LOCAL_WHOLE_LOCAL,
     ),
-    "gemma3-text:not-causal": of(
+    "gemma3-text:not-causal": config_of(
         "Gemma3Text", DECODER, num_key_value_heads=1, head_dim=12, sliding_window=5, sliding_window_pattern=2,
         is_causal=False,
     ),
-    "nomic-bert": of("NomicBert", DECODER),
-    "gte": of("Gte", DECODER, type_vocab_size=1),
-    "albert": of("Albert", DECODER, embedding_size=16),
-    "albert:wide": of("Albert", DECODER, embedding_size=32),
+    "nomic-bert": config_of("NomicBert", DECODER),
+    "gte": config_of("Gte", DECODER, type_vocab_size=1),
+    "albert": config_of("Albert", DECODER, embedding_size=16),
+    "albert:wide": config_of("Albert", DECODER, embedding_size=32),
 }  # fmt: skip
 """Families, some in two forms."""
 GRAPHS = ("bert", "electra", "mpnet", "albert", "modernbert", "mistral", "qwen3", "gemma3-text:both-sides")
@@ -90,7 +90,7 @@ def write_letters(folder: Path) -> None:
     vocabulary = (
         SPECIAL_IDS
         | {"[unused]": 1}
-        | {letter: 6 + place for place, letter in enumerate("Ġ" + ascii_lowercase + digits)}
+        | {letter: 6 + index for index, letter in enumerate("Ġ" + ascii_lowercase + digits)}
     )
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, merges=[]))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -179,19 +179,19 @@ def padded(sequences: list[np.ndarray], length: int = 32) -> Tokens:
 
 def packed(sequences: list[np.ndarray], groups: int, rows: int, length: int = 32) -> Tokens:
     """Sentences one behind the other, in order, an equal number in each group."""
-    each = len(sequences) // groups
+    per_group = len(sequences) // groups
     ids, position = np.zeros((2, groups, rows, length), np.int32)
-    owner, first = np.full_like(ids, -1), np.zeros((groups, each), np.int32)
+    owner, first = np.full_like(ids, -1), np.zeros((groups, per_group), np.int32)
     for index, sequence in enumerate(sequences):
-        group, place = divmod(index, each)
-        if not place:
+        group, number = divmod(index, per_group)
+        if not number:
             slot = 0
         if slot % length + len(sequence) > length:
             slot = (slot // length + 1) * length
         row, column = divmod(slot, length)
-        here = (group, row, slice(column, column + len(sequence)))
-        ids[here], owner[here], position[here] = sequence, place, np.arange(len(sequence))
-        first[group, place] = slot
+        region = (group, row, slice(column, column + len(sequence)))
+        ids[region], owner[region], position[region] = sequence, number, np.arange(len(sequence))
+        first[group, number] = slot
         slot += len(sequence)
     return Tokens(ids, owner, position, first)
 

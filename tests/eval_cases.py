@@ -74,14 +74,14 @@ def _write_parts(folder, columns, rows):
 
 
 def write_set(folder, form="tsv", *, corpus=DOCUMENTS, queries=QUERIES, qrels=QRELS):
-    """A set in BEIR's form; as `parquet` it lies as on the hub, with its judgements in the folder `FOLDER-qrels`."""
+    """A set in BEIR's form; `parquet` has the hub's layout, with the judgements in the folder `FOLDER-qrels`."""
     folder.mkdir(parents=True)
     if form == "parquet":
         _write_parts(folder / "corpus", ("_id", "title", "text"), corpus)
         _write_parts(folder / "queries", ("_id", "text"), queries)
-        beside = folder.with_name(f"{folder.name}-qrels")
-        beside.mkdir()
-        (beside / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + as_tsv(qrels))
+        qrels_folder = folder.with_name(f"{folder.name}-qrels")
+        qrels_folder.mkdir()
+        (qrels_folder / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + as_tsv(qrels))
         return folder
     if form == "tsv":
         (folder / "corpus.tsv.gz").write_bytes(gzip.compress(as_tsv(corpus).encode()))
@@ -113,9 +113,9 @@ def with_dev(folder, rows):
 def write_orders(folder):
     """60 documents of three words in different orders, which prompts and another length put in another ranking."""
     texts = [" ".join(words) for words in permutations(("the", "cat", "dog", "sleeps", "rain"), 3)]
-    asked = {"q1": "cat rain", "q2": "the dog", "q3": "sleeps", "q4": "rain the dog cat"}
+    queries = {"q1": "cat rain", "q2": "the dog", "q3": "sleeps", "q4": "rain the dog cat"}
     judged = [
-        (query, f"d{row}", 1) for query, of in asked.items() for row, text in enumerate(texts) if text.split()[0] in of
+        (q, f"d{row}", 1) for q, words in queries.items() for row, text in enumerate(texts) if text.split()[0] in words
     ]
     corpus = [(f"d{row}", "", text) for row, text in enumerate(texts)]
-    return write_set(folder, corpus=corpus, queries=list(asked.items()), qrels=judged)
+    return write_set(folder, corpus=corpus, queries=list(queries.items()), qrels=judged)

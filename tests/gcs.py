@@ -21,7 +21,7 @@ class Store(http.server.ThreadingHTTPServer):
         self.objects: dict[str, tuple[int, bytes]] = {}
         """By their names: generation and content."""
         self.uploads: dict[str, tuple[str, bytes]] = {}
-        """Resumable uploads: the object's name, and what has come."""
+        """Resumable uploads: the object's name, and the bytes received so far."""
         self.generation, self.lock = 0, threading.Lock()
         self.address = f"http://127.0.0.1:{self.server_address[1]}"
 
@@ -67,17 +67,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
             parts = re.findall(rb"^(DELETE) (\S+) HTTP", body, re.MULTILINE)
             statuses = [self.respond(method.decode(), part.decode(), b"")[0] for method, part in parts]
             head = "--x\r\nContent-Type: application/http\r\n\r\nHTTP/1.1"
-            said = "".join(f"{head} {status} \r\n\r\n\r\n" for status in statuses)
-            return 200, f"{said}--x--".encode(), {"Content-Type": "multipart/mixed; boundary=x"}
-        if not (found := API.fullmatch(url.path)):
+            answers = "".join(f"{head} {status} \r\n\r\n\r\n" for status in statuses)
+            return 200, f"{answers}--x--".encode(), {"Content-Type": "multipart/mixed; boundary=x"}
+        if not (match := API.fullmatch(url.path)):
             return 404, {"error": {"code": 404, "message": f"{url.path} does not exist."}}, {}
-        if not found["objects"]:
+        if not match["objects"]:
             return 200, {"name": BUCKET, "location": "US"}, {}
-        if found["upload"]:
+        if match["upload"]:
             return self.upload(query, body)
-        return self.one(method, urllib.parse.unquote(found["name"]), query) if found["name"] else self.listed(query)
+        return self.serve(method, urllib.parse.unquote(match["name"]), query) if match["name"] else self.listed(query)
 
-    def one(self, method: str, name: str, query: dict[str, str]) -> Answer:
+    def serve(self, method: str, name: str, query: dict[str, str]) -> Answer:
         if copied := re.fullmatch(r"(.+)/(?:rewriteTo|copyTo)/b/[^/]+/o/(.+)", name):
             _, resource, _ = self.server.put(copied[2], self.server.objects[copied[1]][1])
             return 200, {"done": True, "resource": resource}, {}
@@ -91,13 +91,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return 204, b"", {}
         if query.get("alt") != "media":
             return 200, self.server.facts(name), {}
-        said = {"x-goog-generation": str(generation), "Content-Type": "application/octet-stream"}
+        headers = {"x-goog-generation": str(generation), "Content-Type": "application/octet-stream"}
         if not (span := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")):
-            return 200, content, said
+            return 200, content, headers
         first, last = int(span[1]), min(int(span[2] or len(content)), len(content) - 1)
         if first > last:
             return 416, b"", {}
-        return 206, content[first : last + 1], said | {"Content-Range": f"bytes {first}-{last}/{len(content)}"}
+        return 206, content[first : last + 1], headers | {"Content-Range": f"bytes {first}-{last}/{len(content)}"}
 
     def listed(self, query: dict[str, str]) -> Answer:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
@@ -109,8 +109,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def upload(self, query: dict[str, str], body: bytes) -> Answer:
         name, kind = query.get("name", ""), query.get("uploadType")
         if number := query.get("upload_id"):
-            name, before = self.server.uploads[number]
-            body = before + body
+            name, received = self.server.uploads[number]
+            body = received + body
             if (self.headers.get("Content-Range") or "").endswith("/*"):
                 self.server.uploads[number] = name, body
                 return 308, b"", {"Range": f"bytes=0-{len(body) - 1}"}
@@ -135,8 +135,8 @@ def emulated() -> Iterator[tuple[Store, dict[str, str]]]:
     """The server, and the environment in which programs find it."""
     store = Store()
     threading.Thread(target=store.serve_forever, daemon=True).start()
-    found = dict.fromkeys(("STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL"), store.address)
-    others = {"GOOGLE_AUTH_TOKEN_FOR_TESTING": "token", "GOOGLE_CLOUD_PROJECT": "project"}
-    yield store, found | others | {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
+    addresses = dict.fromkeys(("STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL"), store.address)
+    settings = {"GOOGLE_AUTH_TOKEN_FOR_TESTING": "token", "GOOGLE_CLOUD_PROJECT": "project"}
+    yield store, addresses | settings | {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
     store.shutdown()
     store.server_close()

@@ -67,7 +67,7 @@ def encoded(random, objective, *, width: int = 8) -> tuple[Encoded, Encoded | No
     """Random vectors, token states and tables for both."""
     owner = np.where(random.random((2, 3, 5)) < 0.8, 0, -1).astype(np.int32)
 
-    def one(views: int, layers: int) -> Encoded:
+    def side(views: int, layers: int) -> Encoded:
         def normal(*shape):
             return random.standard_normal(shape).astype(np.float32)
 
@@ -75,10 +75,10 @@ def encoded(random, objective, *, width: int = 8) -> tuple[Encoded, Encoded | No
             normal(8, views, width), owner, normal(2, 3, 5, width), normal(layers, 2, 3, 5, width), normal(11, width)
         )
 
-    student = one(len(objective.student_views), 1)
+    student = side(len(objective.student_views), 1)
     if objective.compares_texts:
         student = student._replace(keys=random_keys(random, 8, len(objective.student_views)))
-    return student, one(len(objective.teacher_views), TEACHER_LAYERS) if objective.teacher_views else None
+    return student, side(len(objective.teacher_views), TEACHER_LAYERS) if objective.teacher_views else None
 
 
 def random_keys(random, examples: int, views: int) -> np.ndarray:

@@ -70,8 +70,8 @@ def tiny_arguments(folder: pathlib.Path, **overrides) -> list[str]:
         "run.log_every": 1,
         "run.precision": "float32",
     } | {name.replace("__", "."): value for name, value in overrides.items()}
-    given = {name: value for name, value in options.items() if value is not None}
-    return arguments_of("configs/congen.py:tiny", given)
+    present = {name: value for name, value in options.items() if value is not None}
+    return arguments_of("configs/congen.py:tiny", present)
 
 
 def arguments_of(preset: str, options: Mapping[str, Any]) -> list[str]:
@@ -96,10 +96,10 @@ def config_of(preset: str, options: Mapping[str, Any]) -> Config:
 
 
 def environment(devices: int = 1) -> dict[str, str]:
-    """Compiles without optimising, as steps of tiny models take no time."""
-    others = {name: value for name, value in os.environ.items() if name not in ("JAXDISTILL_DATA", "XLA_FLAGS")}
+    """Variables of a program, which compiles without optimising, as steps of tiny models take no time."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("JAXDISTILL_DATA", "XLA_FLAGS")}
     flags = f"--xla_force_host_platform_device_count={devices} {QUICK_COMPILATION}"
-    return others | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    return inherited | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
 
 
 def start(
@@ -130,23 +130,23 @@ def on_devices(patched: pytest.MonkeyPatch, count: int) -> None:
     patched.setattr(meshes, "make_mesh", partial(meshes.make_mesh, devices=jax.devices()[:count]))
 
 
-def trained(arguments: Sequence[str], *, devices: int = 1) -> str:
+def training_output(arguments: Sequence[str], *, devices: int = 1) -> str:
     """What a training prints, in this process on some of its devices."""
-    with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stdout(io.StringIO()) as said:
+    with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stdout(io.StringIO()) as stdout:
         on_devices(patched, devices)
         main.main(arguments)
-    return said.getvalue()
+    return stdout.getvalue()
 
 
 def free_address() -> str:
-    """Where a run's processes may meet."""
+    """A free address for the coordinator of a run's processes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
 @contextlib.contextmanager
-def broken_off(step: int) -> Iterator[None]:
+def interrupted_at(step: int) -> Iterator[None]:
     """Ends a training in this process when the checkpoint of a step is saved."""
     save = Checkpoints.save
 
@@ -164,11 +164,11 @@ def broken_off(step: int) -> Iterator[None]:
 def start_all(
     arguments: Sequence[str], *, count: int = 2, module: str = "main", variables: Sequence[Mapping[str, str]] = ()
 ) -> list[subprocess.Popen]:
-    """All processes of a run, with four devices together; `variables` of each one's own environment."""
+    """All processes of a run, with four devices together; `variables` has each process's own environment."""
     joined = {"JAX_COORDINATOR_ADDRESS": free_address(), "JAX_NUM_PROCESSES": str(count)}
     return [
-        start(module, arguments, devices=4 // count, variables={**joined, "JAX_PROCESS_ID": str(number), **own})
-        for number, own in enumerate(variables or [{}] * count)
+        start(module, arguments, devices=4 // count, variables={**joined, "JAX_PROCESS_ID": str(number), **extra})
+        for number, extra in enumerate(variables or [{}] * count)
     ]
 
 
@@ -180,11 +180,11 @@ def wait_for(condition, process, seconds=200.0):
         time.sleep(0.005)
 
 
-def ended(processes: Sequence[subprocess.Popen], status: int) -> list[tuple[str, str]]:
-    """What each has said; all must end with `status`."""
-    said = [process.communicate(timeout=300) for process in processes]
-    assert [process.returncode for process in processes] == [status] * len(processes), said
-    return said
+def communicate_all(processes: Sequence[subprocess.Popen], status: int) -> list[tuple[str, str]]:
+    """(stdout, stderr) of each process; all must end with `status`."""
+    outputs = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [status] * len(processes), outputs
+    return outputs
 
 
 def series(workdir: pathlib.Path, name: str) -> dict[int, float]:

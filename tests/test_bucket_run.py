@@ -43,20 +43,20 @@ def store(folder):
         fsspec.filesystem("gs").clear_instance_cache()  # later, it would look for credentials
 
 
-def arguments(folder: pathlib.Path, place: str, workdir: str) -> list[str]:
-    options = {"data__text": f"{place}/text.txt", "teacher__model": f"{place}/model", "data__cache_folder": ""}
+def arguments(folder: pathlib.Path, root: str, workdir: str) -> list[str]:
+    options = {"data__text": f"{root}/text.txt", "teacher__model": f"{root}/model", "data__cache_folder": ""}
     options |= {"teacher__kind": "stored", "student__dropout": 0.1, "evals__every": EVERY, "run__steps": STEPS}
-    given = program.tiny_arguments(folder, **options, run__sharding=(("kernel$", ("data", "")),))
-    return [*given, f"--workdir={workdir}"]
+    flags = program.tiny_arguments(folder, **options, run__sharding=(("kernel$", ("data", "")),))
+    return [*flags, f"--workdir={workdir}"]
 
 
 def machine(folder: pathlib.Path, name: str) -> dict[str, str]:
-    """The environment of a machine with a cache of its own, whose programs take a silent run for dead after 2 s."""
+    """The environment of a machine with a cache of its own, whose programs consider a silent run dead after 2 s."""
     (folder / "sitecustomize.py").write_text(
         "from jaxdistill.training.workdir import folder as bucket\nbucket.DEAD_SECONDS = 2.0\n"
     )
-    found = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    return {"JAXDISTILL_CACHE": str(folder / name), "PYTHONPATH": found}
+    python_path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    return {"JAXDISTILL_CACHE": str(folder / name), "PYTHONPATH": python_path}
 
 
 def saved(store: gcs.Store, run: str) -> set[int]:
@@ -66,30 +66,30 @@ def saved(store: gcs.Store, run: str) -> set[int]:
 
 
 @pytest.fixture(scope="module")
-def alone(folder):
+def expected_losses(folder):
     """The losses of an undisturbed run on a disk."""
-    given = arguments(folder, str(folder), str(folder / "alone" / "run"))
-    program.trained(given)
-    return program.series(folder / "alone" / "run", "loss")
+    flags = arguments(folder, str(folder), str(folder / "disk" / "run"))
+    program.training_output(flags)
+    return program.series(folder / "disk" / "run", "loss")
 
 
-def test_a_killed_run_continues_from_the_bucket_in_two_processes_that_each_write_a_part(folder, store, alone):
+def test_a_killed_run_continues_from_the_bucket_in_two_processes_that_each_write_a_part(folder, store, expected_losses):
     """On one device, killed after its first save, and then on four."""
-    given = arguments(folder, STORE, f"{STORE}/runs/run")
-    first = program.start("main", given, variables=machine(folder, "first"))
+    flags = arguments(folder, STORE, f"{STORE}/runs/run")
+    first = program.start("main", flags, variables=machine(folder, "first"))
     program.wait_for(lambda: saved(store, "run") - {0}, first)
     first.send_signal(signal.SIGKILL)
     first.communicate()
-    own = [machine(folder, f"host{number}") for number in (0, 1)]
-    (out, _), _ = program.ended(program.start_all(given, variables=own), 0)
+    machines = [machine(folder, f"host{number}") for number in (0, 1)]
+    (out, _), _ = program.communicate_all(program.start_all(flags, variables=machines), 0)
     assert "continuing from the checkpoint of step" in out and "devices: 4" in out
-    found = bucket.fetched(f"{STORE}/runs/run").folder
-    losses = program.series(found, "loss")
-    assert list(losses) == list(alone)
-    np.testing.assert_allclose(list(losses.values()), list(alone.values()), rtol=1e-5)
-    assert saved(store, "run") == {int(path.name) for path in (folder / "alone" / "run" / "checkpoints").iterdir()}
+    workdir = bucket.fetched(f"{STORE}/runs/run").folder
+    losses = program.series(workdir, "loss")
+    assert list(losses) == list(expected_losses)
+    np.testing.assert_allclose(list(losses.values()), list(expected_losses.values()), rtol=1e-5)
+    assert saved(store, "run") == {int(path.name) for path in (folder / "disk" / "run" / "checkpoints").iterdir()}
     for name in ("config.json", "results.json", "report.html", "training.png", "train.log", "export/README.md"):
-        assert (found / name).is_file()
+        assert (workdir / name).is_file()
     assert not any(name.endswith(bucket.RUNNING) for name in store.objects)
     assert any("ocdbt.process_1" in name for name in store.objects if name.startswith("runs/run/"))
 
@@ -103,16 +103,16 @@ def cache(tmp_path, monkeypatch):
 
 def test_a_workdir_in_use_is_refused_and_a_dead_run_is_not_waited_for_long(cache, store):
     address = f"{STORE}/runs/used"
-    with bucket.opened(address, dry_run=False) as place:
-        (place.folder / "config.json").write_text("{}")
+    with bucket.opened(address, dry_run=False) as workdir:
+        (workdir.folder / "config.json").write_text("{}")
         with pytest.raises(InUseError, match=r"runs/used is in use by another run \(pid \d+ on "):
             with bucket.opened(address, dry_run=False):
                 pass
     assert [name for name in store.objects if name.startswith("runs/used")] == ["runs/used/config.json"]
     note = json.dumps({"run": "another run", "renewed": time.time() - 4.0})
     store.put(f"runs/used/{bucket.RUNNING}", note.encode())
-    with bucket.opened(address, dry_run=False) as place:
-        assert (place.folder / "config.json").read_text() == "{}"
+    with bucket.opened(address, dry_run=False) as workdir:
+        assert (workdir.folder / "config.json").read_text() == "{}"
 
 
 def test_other_objects_and_other_stores_are_refused_and_a_cut_off_export_is_left_out(cache, store):

@@ -1,4 +1,4 @@
-"""Golden runs: what short trainings and programs compute stays what it was, see tests/golden/record.py."""
+"""Golden runs: short trainings and programs compute the recorded values, see tests/golden/record.py."""
 
 import pathlib
 
@@ -12,11 +12,11 @@ TOLERANCE = 1e-5
 
 
 @pytest.mark.parametrize("case", ["encode", "mine", "tiny-congen"])
-def test_a_case_computes_what_it_did(case):
+def test_a_case_computes_the_recorded_values(case):
     """`compare.py` runs all cases; runs that are resumed on other devices are in test_program and test_bucket_run too."""
-    found = record.record(case)
-    assert {*found} == {name for name in VALUES.files if name.startswith(f"{case}/")}
-    for name, values in found.items():
+    arrays = record.record(case)
+    assert {*arrays} == {name for name in VALUES.files if name.startswith(f"{case}/")}
+    for name, values in arrays.items():
         if values.dtype.kind in "fiu":
             np.testing.assert_allclose(values, VALUES[name], rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
         else:

@@ -16,12 +16,12 @@ from jaxdistill.config import load_config, shipped_configs
 from jaxdistill.core import plugins
 
 from conftest import ROOT
-from paper_tables import BASE, lacking, observed
+from paper_tables import BASE, absent_options, observed
 
 PAPERS = sorted((ROOT / "tests" / "paper_tables").glob("[!_]*.py"))
 TABLES = dict(ChainMap(*(importlib.import_module(f"paper_tables.{path.stem}").TABLES for path in PAPERS)))
-DEFAULTS = lacking() | configs.flat(configs.Config(objective=objectives.Embedding()))
-SAID_OTHERWISE = {"objective.kind", "optimizer.warmup_fraction", "run.paper"}
+DEFAULTS = absent_options() | configs.flat(configs.Config(objective=objectives.Embedding()))
+CHECKED_ELSEWHERE = {"objective.kind", "optimizer.warmup_fraction", "run.paper"}
 """By the objective's options, by `derived.warmup_steps`, and by `configs/papers`."""
 CASES = [(name, preset) for name, table in TABLES.items() for preset in table]
 
@@ -41,8 +41,8 @@ def test_every_preset_of_a_paper_or_its_code_is_in_a_table(path):
         for preset, arguments in getattr(module, "ARGUMENTS", {}).items()
     }
     presets = [preset for preset in module.PRESETS if preset.startswith(("paper", "code")) or rows.get(preset)]
-    named = [f"{preset}:{argument}" for preset in presets for argument in rows.get(preset, ())]
-    missing = [preset for preset in [*presets, *named] if preset not in TABLES.get(path.stem, {})]
+    with_arguments = [f"{preset}:{argument}" for preset in presets for argument in rows.get(preset, ())]
+    missing = [preset for preset in [*presets, *with_arguments] if preset not in TABLES.get(path.stem, {})]
     assert not missing
 
 
@@ -51,13 +51,13 @@ def test_a_preset_has_the_settings_of_its_source(name, preset):
     stages, table = stages_of(name, preset), TABLES[name][preset]
     assert len(stages) == len(table)
     for raw, stage in zip(stages, table, strict=True):
-        found, facts = observed(raw, stage.rows), BASE | stage.facts
-        objective = [option for option in found if option.startswith("objective.") and option != "objective.kind"]
+        actual, facts = observed(raw, stage.rows), BASE | stage.facts
+        objective = [option for option in actual if option.startswith("objective.") and option != "objective.kind"]
         assert not [option for option in objective if option not in facts]
         assert not [option for option, fact in facts.items() if not fact.source]
-        unsaid = found.keys() - facts.keys() - SAID_OTHERWISE
-        assert not {option: found[option] for option in unsaid if found[option] != DEFAULTS[option]}
-        assert not {name: (found[name], *fact) for name, fact in facts.items() if not _equal(found[name], fact.value)}
+        unsaid = actual.keys() - facts.keys() - CHECKED_ELSEWHERE
+        assert not {option: actual[option] for option in unsaid if actual[option] != DEFAULTS[option]}
+        assert not {name: (actual[name], *fact) for name, fact in facts.items() if not _equal(actual[name], fact.value)}
 
 
 @pytest.mark.parametrize(
@@ -66,17 +66,17 @@ def test_a_preset_has_the_settings_of_its_source(name, preset):
 )
 def test_presets_and_studies_that_the_docs_name_exist(name):
     text = (ROOT / name).read_text(encoding="utf-8")
-    for begin, file, preset in re.findall(r"(configs/|config=)(\w+)\.py:([a-z][\w.:+-]*)", text):
-        named = preset if begin == "configs/" else re.sub(":[A-Z]+", "", preset)  # paper:STUDENT stands for several
-        named = re.sub(":(student|teacher|objective)$", "", named.rstrip(".:"))  # another kind
-        load_config(f"{file}.py:{named}")
+    for prefix, file, preset in re.findall(r"(configs/|config=)(\w+)\.py:([a-z][\w.:+-]*)", text):
+        spec = preset if prefix == "configs/" else re.sub(":[A-Z]+", "", preset)  # paper:STUDENT stands for several
+        spec = re.sub(":(student|teacher|objective)$", "", spec.rstrip(".:"))  # another kind
+        load_config(f"{file}.py:{spec}")
     studies = {path.stem for path in (ROOT / "configs" / "studies").glob("*.py")}
     assert {study for study in re.findall(r"--grid=([a-z_]+)\b(?![.=])", text)} <= studies
 
 
-def _equal(found: object, value: object) -> bool:
-    plain = json.loads(json.dumps(value))
-    return found == (pytest.approx(plain, rel=1e-9) if isinstance(plain, float) else plain)
+def _equal(actual: object, expected: object) -> bool:
+    plain = json.loads(json.dumps(expected))
+    return actual == (pytest.approx(plain, rel=1e-9) if isinstance(plain, float) else plain)
 
 
 PAGE = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8").partition("## Recipes of")[0]

@@ -17,7 +17,7 @@ from jaxdistill.evals import sts
 from jaxdistill.training.workdir.checkpoint import Checkpoints
 from jaxdistill.training.workdir.folder import Workdir
 
-from program import ended, series, start_all, tiny_arguments, trained, write_teacher, write_text
+from program import communicate_all, series, start_all, tiny_arguments, training_output, write_teacher, write_text
 from tiny_text import made_up
 
 
@@ -34,10 +34,10 @@ def arguments_of(folder, workdir, **options):
 
 
 @pytest.fixture(scope="module")
-def alone(folder):
+def single_process_run(folder):
     """One process with four devices."""
-    trained(arguments_of(folder, folder / "alone", data__cache_folder=folder / "own"), devices=4)
-    return folder / "alone"
+    training_output(arguments_of(folder, folder / "single", data__cache_folder=folder / "own"), devices=4)
+    return folder / "single"
 
 
 def test_processes_share_the_blocks_of_a_file(folder):
@@ -47,12 +47,12 @@ def test_processes_share_the_blocks_of_a_file(folder):
         "--precision=float32",
         "--no_show_progress_bar",
     ]
-    both = start_all([*arguments, f"--output={folder / 'vectors2.npy'}"], module="encode")
-    (first, _), (second, _) = ended(both, 0)
+    processes = start_all([*arguments, f"--output={folder / 'vectors2.npy'}"], module="encode")
+    (first, _), (second, _) = communicate_all(processes, 0)
     assert f"{BLOCK_ROWS + 200:,} vectors" in first and "vectors" not in second
     encode.main([*arguments, f"--output={folder / 'vectors1.npy'}"])
-    one, two = (np.load(folder / f"{name}.npy") for name in ("vectors1", "vectors2"))
-    np.testing.assert_allclose(two, one, rtol=0, atol=1e-6)
+    expected, actual = (np.load(folder / f"{name}.npy") for name in ("vectors1", "vectors2"))
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
     assert not [*folder.glob(".vectors*")]
 
 
@@ -81,41 +81,41 @@ def test_processes_evaluate_together_and_the_first_writes(folder, monkeypatch):
     arguments = [f"--model={folder / 'model'}", "--tasks=sts,mine,geometry", f"--data={folder / 'data'}"]
     arguments.append(f"--plugins={folder / 'plugins.py'}")
     common = [{"JAXDISTILL_CACHE": str(folder / "common")}] * 2
-    both = start_all([*arguments, f"--out={folder / 'two.json'}"], module="evaluate", variables=common)
-    (first, why), (second, _) = ended(both, InputError.status)
+    processes = start_all([*arguments, f"--out={folder / 'two.json'}"], module="evaluate", variables=common)
+    (first, errors), (second, _) = communicate_all(processes, InputError.status)
     assert "uniformity" in first and "uniformity" not in second
-    assert "failed: mine of" in why and "this host lacks the set" in why
+    assert "failed: mine of" in errors and "this host lacks the set" in errors
     evaluate.main([*arguments, f"--out={folder / 'one.json'}"])
     rows = [json.loads((folder / name).read_text())["models"][0] for name in ("one.json", "two.json")]
-    one, two = (row["scores"] for row in rows)
-    assert one.pop("mine") == 1.0
-    assert two == pytest.approx(one, abs=1e-6) and "sts-b" in one and "geometry/uniformity" in one
+    expected, actual = (row["scores"] for row in rows)
+    assert expected.pop("mine") == 1.0
+    assert actual == pytest.approx(expected, abs=1e-6) and "sts-b" in expected and "geometry/uniformity" in expected
 
 
-def test_two_processes_that_are_stopped_and_continued_on_fewer_train_as_one(folder, alone, caplog):
+def test_two_processes_that_are_stopped_and_continued_on_fewer_train_as_one(folder, single_process_run, caplog):
     """SIGTERM to one saves in both. They share the blocks of stored targets, and matrices."""
     workdir = folder / "interrupted"
     arguments = arguments_of(folder, workdir, run__sharding=(("kernel$", ("data", "")),))
-    both = start_all(arguments)
-    for said in both[0].stdout:
-        if "step 5:" in said:
+    processes = start_all(arguments)
+    for line in processes[0].stdout:
+        if "step 5:" in line:
             break
-    both[1].send_signal(signal.SIGTERM)
-    _, (second, _) = ended(both, AGAIN)
+    processes[1].send_signal(signal.SIGTERM)
+    _, (second, _) = communicate_all(processes, AGAIN)
     assert not {"spearman", "teacher", "student"} & set(re.findall(r"\w+", second)), "only the first process talks"
-    one, two = (sorted((folder / cache / "targets").rglob("vectors.npy")) for cache in ("own", "cache"))
-    assert [path.name for path in one] == [path.name for path in two]
-    for ours, theirs in zip(two, one, strict=True):
-        np.testing.assert_allclose(np.load(ours), np.load(theirs), rtol=0, atol=1e-6)
+    expected_paths, paths = (sorted((folder / cache / "targets").rglob("vectors.npy")) for cache in ("own", "cache"))
+    assert [path.name for path in expected_paths] == [path.name for path in paths]
+    for path, expected_path in zip(paths, expected_paths, strict=True):
+        np.testing.assert_allclose(np.load(path), np.load(expected_path), rtol=0, atol=1e-6)
     checkpoints = Checkpoints(Workdir(workdir))
     assert checkpoints.steps[-1] < 20
     checkpoints.close()
-    trained(arguments, devices=4)
+    training_output(arguments, devices=4)
     assert "continuing from the checkpoint of step" in caplog.text
-    losses, expected = series(workdir, "loss"), series(alone, "loss")
+    losses, expected = series(workdir, "loss"), series(single_process_run, "loss")
     assert losses.keys() == expected.keys()
     np.testing.assert_allclose(list(losses.values()), list(expected.values()), rtol=1e-5)
-    weights = load_file(alone / "export" / "model.safetensors")
+    weights = load_file(single_process_run / "export" / "model.safetensors")
     for name, array in load_file(workdir / "export" / "model.safetensors").items():
         np.testing.assert_allclose(array, weights[name], atol=1e-4, err_msg=name)
 
@@ -129,7 +129,7 @@ def test_stages_wait_for_the_first_process_and_share_the_labels(folder):
     labeller = write_teacher(folder / "labeller")
     stage = {"student.model": folder / "labeller" / "model", "student.layers": "", "evals.best": "", "evals.every": 2}
     stage |= {"run.steps": 2, "run.precision": "float32", "data.batch_size": 16}
-    given = [f"--config.stage{n}.{name}={value}" for n in (1, 2) for name, value in (options | stage).items()]
-    arguments = ["--config=configs/trans_encoder.py:tiny", *given, f"--config.stage1.teacher.model={labeller}"]
-    (said, _), _ = ended(start_all([*arguments, f"--workdir={folder / 'stages'}"]), 0)
-    assert "stage 2 of 2" in said and "best bi-encoder: stage 2" in said
+    flags = [f"--config.stage{n}.{name}={value}" for n in (1, 2) for name, value in (options | stage).items()]
+    arguments = ["--config=configs/trans_encoder.py:tiny", *flags, f"--config.stage1.teacher.model={labeller}"]
+    (stdout, _), _ = communicate_all(start_all([*arguments, f"--workdir={folder / 'stages'}"]), 0)
+    assert "stage 2 of 2" in stdout and "best bi-encoder: stage 2" in stdout

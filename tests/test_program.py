@@ -18,7 +18,7 @@ from jaxdistill.training.workdir.checkpoint import Checkpoints
 from jaxdistill.training.workdir.folder import Workdir
 
 import eval_cases
-from program import broken_off, on_devices, refused, run, series, start, tiny_arguments, trained, wait_for
+from program import interrupted_at, on_devices, refused, run, series, start, tiny_arguments, training_output, wait_for
 from tiny_text import made_up
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -47,8 +47,8 @@ def state_of(workdir, step):
     return jax.tree.map(np.asarray, (state.params, state.objective, state.optimizer))
 
 
-def assert_identical(one, other):
-    jax.tree.map(np.testing.assert_array_equal, one, other)
+def assert_identical(first, second):
+    jax.tree.map(np.testing.assert_array_equal, first, second)
 
 
 def logged(workdir, step):
@@ -102,7 +102,7 @@ def test_secrets_of_the_environment_are_neither_printed_nor_written(folder, fini
     assert len(written) > 20 and not [path for path in written if SECRET.encode() in path.read_bytes()]
 
 
-def test_a_run_that_is_hung_up_killed_and_not_listened_to_ends_with_the_same_bits(folder, finished):
+def test_a_run_ends_with_the_same_bits_after_a_hangup_a_kill_and_a_closed_pipe(folder, finished):
     workdir = folder / "killed"
     arguments = [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"]
     workdir.mkdir()  # as a run leaves it that is killed between its first evaluation and its first checkpoint
@@ -134,40 +134,40 @@ def test_a_run_that_is_hung_up_killed_and_not_listened_to_ends_with_the_same_bit
 
 def test_eight_devices_then_two_train_as_one_does(folder, finished, monkeypatch, capsys, caplog):
     arguments = [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={folder / 'eight'}"]
-    with broken_off(10):
-        trained(arguments, devices=8)
+    with interrupted_at(10):
+        training_output(arguments, devices=8)
     on_devices(monkeypatch, 2)
     main.main(arguments)
     assert "continuing from the checkpoint of step 10" in caplog.text and "devices: 2" in capsys.readouterr().out
-    whole, eight = (series(workdir, "loss") for workdir in (finished[0], folder / "eight"))
-    assert list(whole) == list(eight) == list(range(1, 21))
-    np.testing.assert_allclose(list(eight.values()), list(whole.values()), rtol=1e-5)
+    expected, eight = (series(workdir, "loss") for workdir in (finished[0], folder / "eight"))
+    assert list(expected) == list(eight) == list(range(1, 21))
+    np.testing.assert_allclose(list(eight.values()), list(expected.values()), rtol=1e-5)
 
 
 def test_the_users_own_vectors_are_targets(folder, finished):
     out = folder / "vectors.npy"
     encode.main([f"--model={folder / 'model'}", f"--text={folder / 'text.txt'}", f"--output={out}"])
     teacher = dict(teacher__kind="vectors", teacher__model=None, teacher__file=out)
-    given = tiny_arguments(folder, student__dropout=0.1, student__model=folder / "model", **teacher)
-    main.main([*given, f"--workdir={folder / 'vectors'}"])
-    found, expected = (list(series(workdir, "loss").values()) for workdir in (folder / "vectors", finished[0]))
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    arguments = tiny_arguments(folder, student__dropout=0.1, student__model=folder / "model", **teacher)
+    main.main([*arguments, f"--workdir={folder / 'vectors'}"])
+    losses, expected = (list(series(workdir, "loss").values()) for workdir in (folder / "vectors", finished[0]))
+    np.testing.assert_allclose(losses, expected, atol=1e-4)
 
 
 def test_with_a_data_folder_sts_is_scored_and_drawn(folder, tmp_path, monkeypatch, capsys):
     sentences = made_up(16, words=6)
     for published in sts.SETS.values():
-        rows = [f"{place % 6}\t{a}\t{b}" for place, (a, b) in enumerate(zip(sentences, sentences[1:], strict=False))]
+        rows = [f"{index % 6}\t{a}\t{b}" for index, (a, b) in enumerate(zip(sentences, sentences[1:], strict=False))]
         eval_cases.write(tmp_path / "data" / "sts" / published.file, ["score\tsentence1\tsentence2", *rows])
     monkeypatch.setenv("JAXDISTILL_DATA", str(tmp_path / "data"))
     main.main([*tiny_arguments(folder, run__steps=5, evals__sts=True), f"--workdir={tmp_path / 'w'}"])
     results = json.loads((tmp_path / "w" / "results.json").read_text())
     assert results["best_metric"] == "sts-b-dev/spearman" and "average" in results["scores"]["student after"]
-    said = capsys.readouterr().out
-    assert "after the last step: 7 STS tests, speed, export" in said
-    announced = re.findall(r"^[\w ]+: (?:measuring the speed|7 STS tests)$", said, re.M)
+    stdout = capsys.readouterr().out
+    assert "after the last step: 7 STS tests, speed, export" in stdout
+    announced = re.findall(r"^[\w ]+: (?:measuring the speed|7 STS tests)$", stdout, re.M)
     shown = " +".join(f"{100 * scores['sick-r']:.2f}" for scores in results["scores"].values())
-    assert len(announced) == 2 * 3 and re.search(rf"sick-r +{shown}", said)
+    assert len(announced) == 2 * 3 and re.search(rf"sick-r +{shown}", stdout)
     assert len(drawn_in(tmp_path / "w" / "report.html")) == 1 + 3
 
 
@@ -185,11 +185,11 @@ def test_minutes_choose_the_steps_that_a_resumed_run_keeps(folder, monkeypatch, 
     for words in ("columns read: text\n", "memory:", "estimated time:", "dry run: stopped before step 1"):
         assert words in out
     assert not workdir.exists()
-    whole = trained_at(1.0)
+    state = trained_at(1.0)
     assert "run.minutes=0.1: 6 steps; a resumed run has as many" in capsys.readouterr().out
     for lost in ("checkpoints/6", "export"):
         shutil.rmtree(workdir / lost)
-    assert_identical(trained_at(0.1), whole)
+    assert_identical(trained_at(0.1), state)
     assert steps_of(workdir)[-1] == 6
 
 
@@ -203,16 +203,16 @@ def test_a_damaged_newest_checkpoint_is_reported_and_an_option_goes_back_to_the_
     arguments = [*tiny_arguments(folder, student__dropout=0.1), f"--workdir={workdir}"]
     line = refused(main, arguments, capsys)
     assert "checkpoints/20 cannot be read" in line and "kept: 15, 20. Go back to the step before by" in line
-    back = "--config.run.restore_step="
-    assert "no checkpoint of step 7; kept: 15, 20" in refused(main, [*arguments, f"{back}7"], capsys)
-    arguments.append(re.search(f"{back}15", line)[0])
-    trained(arguments)
+    flag = "--config.run.restore_step="
+    assert "no checkpoint of step 7; kept: 15, 20" in refused(main, [*arguments, f"{flag}7"], capsys)
+    arguments.append(re.search(f"{flag}15", line)[0])
+    training_output(arguments)
     assert "continuing from the checkpoint of step 15" in caplog.text
     assert_identical(state_of(workdir, 20), state_of(finished[0], 20))
     assert series(workdir, "loss") == series(finished[0], "loss") and steps_of(workdir) == steps_of(finished[0])
-    weights = [(one / "export" / "model.safetensors").read_bytes() for one in (workdir, finished[0])]
+    weights = [(path / "export" / "model.safetensors").read_bytes() for path in (workdir, finished[0])]
     assert weights[0] == weights[1]
-    trained(arguments)  # a launcher gives the same command after a kill
+    training_output(arguments)  # a launcher gives the same command after a kill
     assert "continuing from the checkpoint of step 20" in caplog.text
 
 

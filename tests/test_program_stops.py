@@ -9,7 +9,7 @@ from jaxdistill.core import InputError
 from jaxdistill.training.workdir.checkpoint import Checkpoints
 from jaxdistill.training.workdir.folder import Workdir
 
-from program import broken_off, tiny_arguments
+from program import interrupted_at, tiny_arguments
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -44,7 +44,7 @@ def test_training_stops_without_a_better_score_and_a_resumed_run_keeps_its_best(
     workdir = folder / "patience"
     options = dict(optimizer__learning_rate=0.3, evals__patience=2, run__steps=40, student__prompt="the cat ")
     arguments = [*tiny_arguments(folder, **options), f"--workdir={workdir}"]
-    with broken_off(5):
+    with interrupted_at(5):
         main.main(arguments)
     main.main(arguments)
     out = capsys.readouterr().out + caplog.text

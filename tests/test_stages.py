@@ -36,7 +36,7 @@ def arguments(folder, **overrides) -> list[str]:
 @pytest.fixture(scope="module")
 def finished(folder) -> str:
     """What an undisturbed run in `w` printed."""
-    return program.trained([*arguments(folder), f"--workdir={folder / 'w'}"])
+    return program.training_output([*arguments(folder), f"--workdir={folder / 'w'}"])
 
 
 def test_the_second_stage_begins_with_the_first_ones_export(folder, finished):
@@ -46,7 +46,7 @@ def test_the_second_stage_begins_with_the_first_ones_export(folder, finished):
     after, before = first["scores"]["student after"], second["scores"]["student before"]
     name = "agreement/spearman"
     assert name in after and name in before
-    assert program.trained([*arguments(folder), f"--workdir={folder / 'w'}"]).count("is finished") == 2
+    assert program.training_output([*arguments(folder), f"--workdir={folder / 'w'}"]).count("is finished") == 2
 
 
 def test_a_finished_chain_is_not_trained_again_for_other_logs_but_refused_for_other_text(
@@ -57,7 +57,7 @@ def test_a_finished_chain_is_not_trained_again_for_other_logs_but_refused_for_ot
     assert capsys.readouterr().out.count("is finished") == 2
     other = tmp_path / "other.txt"
     other.write_text((folder / "text.txt").read_text()[:-10] + "changed.\n")
-    given = [
+    flags = [
         *arguments(folder),
         f"--workdir={workdir}",
         f"--config.stage1.data.text={other}",
@@ -67,7 +67,7 @@ def test_a_finished_chain_is_not_trained_again_for_other_logs_but_refused_for_ot
         for name in ("config.json", "results.json"):
             path = workdir / f"stage{number}" / name
             path.write_text(path.read_text().replace(str(folder / "text.txt"), str(other)))
-    assert f"stage 1: data.text={other} has changed since" in program.refused(main, given, capsys)
+    assert f"stage 1: data.text={other} has changed since" in program.refused(main, flags, capsys)
 
 
 def test_a_stage_that_others_were_made_of_is_not_trained_again(folder, finished, capsys, tmp_path):
@@ -98,12 +98,12 @@ def test_what_a_later_stage_cannot_use_is_refused_before_the_first_is_trained(
     assert line.startswith("error: stage 2: ") and words in line and not (tmp_path / "w" / "stage1").exists()
 
 
-def test_the_best_is_one_a_form_and_language_model():
-    def found(preset):
+def test_each_form_and_language_model_has_one_best():
+    def best_stages(preset):
         return rivals(main.parse_flags([f"--config=configs/{preset}", "--workdir=w"]).stages)
 
-    two = found("trans_encoder.py:mutual")
-    assert two == {"bi-1": [3, 7, 11], "bi-2": [4, 8, 12], "cross-1": [1, 5, 9], "cross-2": [2, 6, 10]}
-    one = {"bi": [2, 4, 6], "cross": [1, 3, 5]}
-    assert found("trans_encoder.py:paper") == found("trans_encoder.py:sequential") == one
-    assert found("ckd.py:two-stage") == {}
+    mutual = best_stages("trans_encoder.py:mutual")
+    assert mutual == {"bi-1": [3, 7, 11], "bi-2": [4, 8, 12], "cross-1": [1, 5, 9], "cross-2": [2, 6, 10]}
+    single = {"bi": [2, 4, 6], "cross": [1, 3, 5]}
+    assert best_stages("trans_encoder.py:paper") == best_stages("trans_encoder.py:sequential") == single
+    assert best_stages("ckd.py:two-stage") == {}

@@ -14,7 +14,7 @@ from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.training.build import context_of, make_student, read_student, write_student
 from jaxdistill.training.workdir.folder import STUDENT
 
-from program import environment, refused, tiny_arguments, trained
+from program import environment, refused, tiny_arguments, training_output
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -53,16 +53,16 @@ def test_a_student_is_read_as_it_was_made(options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = main.parse_flags([*tiny_arguments(tmp_path, **options), f"--workdir={workdir}"]).config
     teachers = config.teacher.load(context_of(config, workdir))
-    made = config.student.with_length(make_student(config, teachers, workdir), 24)
+    student = config.student.with_length(make_student(config, teachers, workdir), 24)
     assert read_student(config, workdir) is None
-    write_student(made, workdir)
+    write_student(student, workdir)
     shutil.rmtree(tmp_path / "model")
     read = read_student(config, workdir)
-    assert read is not None and read.digest() == made.digest()
-    assert (read.params.keys(), read.unread_pooler.keys()) == (made.params.keys(), made.unread_pooler.keys())
-    assert config.student.in_training(read).definition == config.student.in_training(made).definition
-    facts = [(one.source, one.base_models, one.languages, one.checkpoint_prompt) for one in (read, made)]
-    assert facts[0] == facts[1] and read.role_prompts == made.role_prompts
+    assert read is not None and read.digest() == student.digest()
+    assert (read.params.keys(), read.unread_pooler.keys()) == (student.params.keys(), student.unread_pooler.keys())
+    assert config.student.in_training(read).definition == config.student.in_training(student).definition
+    facts = [(model.source, model.base_models, model.languages, model.checkpoint_prompt) for model in (read, student)]
+    assert facts[0] == facts[1] and read.role_prompts == student.role_prompts
 
 
 def arguments(folder):
@@ -70,38 +70,38 @@ def arguments(folder):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A folder with model, text and cache, and the workdir `whole` of an undisturbed run."""
+def folder(tmp_path_factory):
+    """A folder with model, text and cache, and the workdir `undisturbed` of a run that nothing disturbs."""
     folder = tmp_path_factory.mktemp("student")
-    trained([*arguments(folder), f"--workdir={folder / 'whole'}"])
+    training_output([*arguments(folder), f"--workdir={folder / 'undisturbed'}"])
     return folder
 
 
-def test_a_run_killed_while_it_writes_its_student_ends_with_the_same_bits(whole):
-    given, workdir = arguments(whole), whole / "killed"
-    command = [sys.executable, "-c", KILLED, *given, f"--workdir={workdir}"]
+def test_a_run_killed_while_it_writes_its_student_ends_with_the_same_bits(folder):
+    flags, workdir = arguments(folder), folder / "killed"
+    command = [sys.executable, "-c", KILLED, *flags, f"--workdir={workdir}"]
     assert subprocess.run(command, env=environment(), capture_output=True).returncode == -9
     assert not (workdir / STUDENT).exists() and not (workdir / "checkpoints").exists()
-    trained([*given, f"--workdir={workdir}"])
+    training_output([*flags, f"--workdir={workdir}"])
     assert not list(workdir.glob(f".{STUDENT}*{UNFINISHED_SUFFIX}"))
-    weights = [(whole / name / "export" / "model.safetensors").read_bytes() for name in ("whole", "killed")]
+    weights = [(folder / name / "export" / "model.safetensors").read_bytes() for name in ("undisturbed", "killed")]
     assert weights[0] == weights[1]
 
 
-def test_a_checkpoint_is_exported_without_teacher_text_and_cache(whole, tmp_path, capsys):
-    workdir = shutil.copytree(whole / "whole", tmp_path / "w")
+def test_a_checkpoint_is_exported_without_teacher_text_and_cache(folder, tmp_path, capsys):
+    workdir = shutil.copytree(folder / "undisturbed", tmp_path / "w")
     best = json.loads((workdir / "results.json").read_text())["best_step"]
-    hidden = whole.rename(whole.with_name("hidden"))
+    hidden = folder.rename(folder.with_name("hidden"))
     try:
         export.main([f"--workdir={workdir}", f"--step={best}", f"--out={tmp_path / 'out'}"])
     finally:
-        hidden.rename(whole)
+        hidden.rename(folder)
     for name in ("model.safetensors", "tokenizer.json", "modules.json", "config_sentence_transformers.json"):
         assert (tmp_path / "out" / name).read_bytes() == (workdir / "export" / name).read_bytes()
     tokenizer = workdir / STUDENT / "tokenizer.json"  # a run that goes on would tokenise otherwise
     tokenizer.write_text(tokenizer.read_text().replace('"cat"', '"cot"'))
     assert "tokenizer.json is not as the run has written it" in refused(
-        main, [*arguments(whole), f"--workdir={workdir}"], capsys
+        main, [*arguments(folder), f"--workdir={workdir}"], capsys
     )
 
 

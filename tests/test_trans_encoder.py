@@ -31,12 +31,12 @@ def folder(tmp_path_factory):
 
 def options(folder, **changed) -> dict[str, object]:
     """One cycle on a random teacher, cross-encoder first; 4 steps each."""
-    both = {
+    common = {
         "student.model": f"{folder}/model", "student.layers": "", "evals.best": "", "evals.every": 2, "run.steps": 4,
         "run.log_every": 1, "run.precision": "float32", "data.batch_size": 16, "data.text": f"{folder}/pairs.tsv",
         "evals.pairs": "", "data.cache_folder": f"{folder}/cache",
     }  # fmt: skip
-    stages = {f"stage{number}.{name}": value for number in (1, 2) for name, value in both.items()}
+    stages = {f"stage{number}.{name}": value for number in (1, 2) for name, value in common.items()}
     return (
         stages
         | {"stage1.teacher.model": f"{folder}/model"}
@@ -46,7 +46,7 @@ def options(folder, **changed) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def finished(folder) -> str:
-    return program.trained([*program.arguments_of(TINY, options(folder)), f"--workdir={folder / 'w'}"])
+    return program.training_output([*program.arguments_of(TINY, options(folder)), f"--workdir={folder / 'w'}"])
 
 
 def test_a_cycle_ends_with_the_best_encoder_of_each_form(folder, finished):
@@ -59,7 +59,7 @@ def test_a_cycle_ends_with_the_best_encoder_of_each_form(folder, finished):
     assert all(r["best_metric"] == "agreement/spearman" for r in results)
 
 
-def test_a_run_that_broke_off_in_its_second_stage_ends_as_an_undisturbed_one(folder, finished, monkeypatch):
+def test_a_run_interrupted_in_its_second_stage_ends_as_an_undisturbed_one(folder, finished, monkeypatch):
     steps = []
 
     def breaks_off(step, metrics):
@@ -70,7 +70,7 @@ def test_a_run_that_broke_off_in_its_second_stage_ends_as_an_undisturbed_one(fol
     program.on_devices(monkeypatch, 1)
     with pytest.raises(RuntimeError, match="breaks off"):
         jaxdistill.distill(config=TINY, options=options(folder), workdir=folder / "k", callbacks=[breaks_off])
-    out = program.trained([*program.arguments_of(TINY, options(folder)), f"--workdir={folder / 'k'}"])
+    out = program.training_output([*program.arguments_of(TINY, options(folder)), f"--workdir={folder / 'k'}"])
     assert "stage 1 of 2 is finished" in out
     for form in ("bi", "cross"):
         straight, broken = (folder / run / f"best-{form}" / "model.safetensors" for run in ("w", "k"))
@@ -78,7 +78,7 @@ def test_a_run_that_broke_off_in_its_second_stage_ends_as_an_undisturbed_one(fol
 
 
 def stages_of(preset):
-    """The stages of a preset, as they would run."""
+    """The stages of a preset, with the options that a run would have."""
     return main.parse_flags([f"--config=configs/trans_encoder.py:{preset}", "--workdir=w"]).stages
 
 
@@ -110,7 +110,7 @@ def test_stages_without_a_dev_score_end_with_the_last_encoder_of_each_form(tmp_p
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_cross_encoder_of_one_label_labels_and_gives_a_student_its_head(count, tmp_path, caplog):
-    theirs = cases.write_cross_encoder(tmp_path, "bert", num_labels=count)
+    torch_model = cases.write_cross_encoder(tmp_path, "bert", num_labels=count)
     caplog.set_level("INFO")
     first = stages_of("tiny")[0]
     teacher = dataclasses.replace(first.teacher, model=str(tmp_path), pooling="")
@@ -121,7 +121,7 @@ def test_a_cross_encoder_of_one_label_labels_and_gives_a_student_its_head(count,
         with pytest.raises(InputError, match="with 3 labels; a cross-encoder has one"):
             config.teacher.labellers(context_of(config, tmp_path / "w"))
     student = dataclasses.replace(first.student, model=str(tmp_path), layers="")
-    made = make_student(dataclasses.replace(first, student=student), (), tmp_path / "w")
-    same = np.array_equal(made.params["dense/0/kernel"].T, theirs.classifier.weight.detach().numpy())
+    made_student = make_student(dataclasses.replace(first, student=student), (), tmp_path / "w")
+    same = np.array_equal(made_student.params["dense/0/kernel"].T, torch_model.classifier.weight.detach().numpy())
     assert same == (count == 1)
     assert ("its own, trained head for pairs" if same else "a new head for pairs") in caplog.text

@@ -1,1 +1,1 @@
-"""Programs that are killed, and what they must come to (docs/reliability.md)."""
+"""Programs that are killed, whose results must stay the same (docs/reliability.md)."""

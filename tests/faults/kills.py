@@ -1,4 +1,4 @@
-"""Kills programs at random moments and compares what they come to with an undisturbed run, bit for bit.
+"""Kills programs at random moments and compares their results with an undisturbed run's, bit for bit.
 
   PYTHONPATH=tests:. python -m faults.kills --records=kills.jsonl              # some 300 signals; again: goes on from the records
 
@@ -48,21 +48,21 @@ CLOCKED = ("sentences_per_s", "seconds/", "goodput", "tflops_per_s", "utilisatio
 """Beginnings of the names of metrics that a clock determines."""
 
 
-class Blow(NamedTuple):
+class Kill(NamedTuple):
     """A signal to a program."""
 
     signal: str
     cpu_s: float
-    """It is sent when the program has used so much CPU."""
+    """Seconds of CPU time that the program has used when it is sent."""
     victim: int
     """Which of its processes."""
 
 
-class Ended(NamedTuple):
+class Exit(NamedTuple):
     """How a process ended."""
 
     status: int
-    said: str
+    output: str
     cpu_s: float
 
 
@@ -92,27 +92,27 @@ class Campaign:
                 program.run(module, arguments)
             for attempt in range(self.attempts):
                 folder = self._folder(scene, f"undisturbed{attempt}")
-                ended = self._run(scene, folder)
-                assert all(one.status == 0 for one in ended), ended
-            self.undisturbed[scene.name] = ended[0].cpu_s, results(scene, folder)
+                exited = self._run(scene, folder)
+                assert all(process.status == 0 for process in exited), exited
+            self.undisturbed[scene.name] = exited[0].cpu_s, results(scene, folder)
         seconds, expected = self.undisturbed[scene.name]
-        drawn = random.Random(f"{self.seed} {scene.name} {number}")
+        rng = random.Random(f"{self.seed} {scene.name} {number}")
         folder = self._folder(scene, str(number))
         sent, wrong = [], []
-        signals = signals or drawn.choices(list(SIGNALS), list(SIGNALS.values()), k=len(LATEST))
+        signals = signals or rng.choices(list(SIGNALS), list(SIGNALS.values()), k=len(LATEST))
         for name, latest in zip(signals, LATEST, strict=True):
-            moment = drawn.uniform(EARLIEST, latest) * seconds
-            ended = self._run(scene, folder, Blow(name, moment, victim=drawn.randrange(scene.processes)))
-            if all(one.status == 0 for one in ended):
+            moment = rng.uniform(EARLIEST, latest) * seconds
+            exited = self._run(scene, folder, Kill(name, moment, victim=rng.randrange(scene.processes)))
+            if all(process.status == 0 for process in exited):
                 sent.append([name, round(moment, 2), "too late"])
                 break
-            sent.append([name, round(moment, 2), [one.status for one in ended]])
-            wrong += [f"a traceback: {one.said[-400:]}" for one in ended if "Traceback" in one.said]
-        bad = [one for one in self._run(scene, folder) if one.status or "Traceback" in one.said]
-        wrong += [f"the rerun ended with {one.status}: {one.said[-400:]}" for one in bad]
+            sent.append([name, round(moment, 2), [process.status for process in exited]])
+            wrong += [f"a traceback: {process.output[-400:]}" for process in exited if "Traceback" in process.output]
+        failed = [process for process in self._run(scene, folder) if process.status or "Traceback" in process.output]
+        wrong += [f"the rerun ended with {process.status}: {process.output[-400:]}" for process in failed]
         if not wrong:
-            found = results(scene, folder)
-            wrong += [f"{path} differs" for path in {**expected, **found} if expected.get(path) != found.get(path)]
+            actual = results(scene, folder)
+            wrong += [f"{path} differs" for path in {**expected, **actual} if expected.get(path) != actual.get(path)]
         if not wrong:
             shutil.rmtree(folder)
         return {"scene": scene.name, "number": number, "cpu_s": round(seconds, 1), "signals": sent, "wrong": wrong}
@@ -120,54 +120,54 @@ class Campaign:
     def _folder(self, scene: Scene, name: str) -> pathlib.Path:
         return self.folder / re.sub(r"\W+", "-", f"{scene.name} {name}")
 
-    def _run(self, scene: Scene, folder: pathlib.Path, blow: Blow | None = None) -> list[Ended]:
-        """Runs the command, kills it at a moment, and tells how each process ended."""
+    def _run(self, scene: Scene, folder: pathlib.Path, kill: Kill | None = None) -> list[Exit]:
+        """Runs the command, kills it at a moment, and returns how each process ended."""
         folder.mkdir(exist_ok=True)
         module, arguments = scene.command(self.shared, folder)
-        own = {"JAXDISTILL_CACHE": str(folder / "cache"), "JAX_COMPILATION_CACHE_DIR": str(self.folder / "compiled")}
-        own["JAXDISTILL_JOIN_SECONDS"] = str(JOIN_SECONDS)
+        env = {"JAXDISTILL_CACHE": str(folder / "cache"), "JAX_COMPILATION_CACHE_DIR": str(self.folder / "compiled")}
+        env["JAXDISTILL_JOIN_SECONDS"] = str(JOIN_SECONDS)
         with contextlib.ExitStack() as files:
-            said = [files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(scene.processes)]
-            ended = _watched(_started(scene, module, arguments, own, said), said, blow)
-        for log in folder.glob("run/*.log") if module == "sweep" and blow else ():
+            outputs = [files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(scene.processes)]
+            exited = _watch(_start(scene, module, arguments, env, outputs), outputs, kill)
+        for log in folder.glob("run/*.log") if module == "sweep" and kill else ():
             with log.open("ab") as file:  # the training of a killed sweep goes on, and holds its log
                 fcntl.flock(file, fcntl.LOCK_EX)
-        return ended
+        return exited
 
 
-def _started(
-    scene: Scene, module: str, arguments: list[str], own: dict[str, str], said: Sequence[IO[str]]
+def _start(
+    scene: Scene, module: str, arguments: list[str], variables: dict[str, str], outputs: Sequence[IO[str]]
 ) -> list[subprocess.Popen]:
-    places = [own]
+    environments = [variables]
     if scene.processes > 1:
         joined = {"JAX_COORDINATOR_ADDRESS": program.free_address(), "JAX_NUM_PROCESSES": str(scene.processes)}
-        places = [own | joined | {"JAX_PROCESS_ID": str(number)} for number in range(scene.processes)]
+        environments = [variables | joined | {"JAX_PROCESS_ID": str(number)} for number in range(scene.processes)]
     return [
-        program.start(module, arguments, variables=place, stdout=file, stderr=subprocess.STDOUT)
-        for place, file in zip(places, said, strict=True)
+        program.start(module, arguments, variables=environment, stdout=file, stderr=subprocess.STDOUT)
+        for environment, file in zip(environments, outputs, strict=True)
     ]
 
 
-def _watched(processes: Sequence[subprocess.Popen], said: Sequence[IO[str]], blow: Blow | None) -> list[Ended]:
+def _watch(processes: Sequence[subprocess.Popen], outputs: Sequence[IO[str]], kill: Kill | None) -> list[Exit]:
     """Waits for the end of all, and strikes when the victim has used so much CPU; after a kill, the others must end soon."""
     used, deadline = [0.0] * len(processes), time.monotonic() + TIMEOUT_S
     late = ""
     while any(process.poll() is None for process in processes):
-        used = [max(before, _cpu_seconds(process.pid)) for before, process in zip(used, processes, strict=True)]
-        if blow and used[blow.victim] >= blow.cpu_s:
-            processes[blow.victim].send_signal(getattr(signal, blow.signal))
-            deadline = min(deadline, time.monotonic() + (OUTLIVES_SECONDS if blow.signal == "SIGKILL" else TIMEOUT_S))
-            blow = None
+        used = [max(previous, _cpu_seconds(process.pid)) for previous, process in zip(used, processes, strict=True)]
+        if kill and used[kill.victim] >= kill.cpu_s:
+            processes[kill.victim].send_signal(getattr(signal, kill.signal))
+            deadline = min(deadline, time.monotonic() + (OUTLIVES_SECONDS if kill.signal == "SIGKILL" else TIMEOUT_S))
+            kill = None
         if time.monotonic() > deadline:
             late = "Traceback: it still runs\n"
             for process in processes:
                 process.kill()
         time.sleep(0.02)
-    for file in said:
+    for file in outputs:
         file.seek(0)
     return [
-        Ended(process.returncode, late + file.read(), cpu_s)
-        for process, file, cpu_s in zip(processes, said, used, strict=True)
+        Exit(process.returncode, late + file.read(), cpu_s)
+        for process, file, cpu_s in zip(processes, outputs, used, strict=True)
     ]
 
 
@@ -178,12 +178,12 @@ def _cpu_seconds(pid: int) -> float:
         children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except (OSError, IndexError):
         return 0.0
-    ended_too = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return ended_too + sum(_cpu_seconds(int(child)) for child in children)
+    seconds = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return seconds + sum(_cpu_seconds(int(child)) for child in children)
 
 
 def results(scene: Scene, folder: pathlib.Path) -> dict[str, str]:
-    """Path to digest of everything that a run comes to, without clocks and speeds."""
+    """Path to digest of all results of a run, without clocks and speeds."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(timeless(path)).hexdigest()
         for pattern in scene.results
@@ -199,22 +199,22 @@ def timeless(path: pathlib.Path) -> bytes:
         return b"".join(np.asarray(leaf).tobytes() for leaf in leaves)
     if path.name == "metrics.jsonl":
         lines = map(json.loads, path.read_text().splitlines())
-        kept = [{key: line[key] for key in sorted(line) if not key.startswith(CLOCKED)} for line in lines]
+        content = [{key: line[key] for key in sorted(line) if not key.startswith(CLOCKED)} for line in lines]
     elif path.name == "results.json":
-        kept = [[model["scores"], model["failed"]] for model in json.loads(path.read_text())["models"]]
+        content = [[model["scores"], model["failed"]] for model in json.loads(path.read_text())["models"]]
     else:
         return path.read_bytes()
-    return json.dumps(kept).encode()
+    return json.dumps(content).encode()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=pathlib.Path, help="a file with a line for each chain")
-    given = parser.parse_args()
+    options = parser.parse_args()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the programs would ignore it too
     chains = [(scene, number) for number in range(CHAINS) for scene in SCENES]
-    known = given.records.read_text().splitlines() if given.records and given.records.exists() else []
-    records = list(map(json.loads, known))
+    lines = options.records.read_text().splitlines() if options.records and options.records.exists() else []
+    records = list(map(json.loads, lines))
     done = {(record["scene"], record["number"]) for record in records}
     with tempfile.TemporaryDirectory(prefix="jaxdistill-kills-", ignore_cleanup_errors=True) as temporary:
         campaign = Campaign(pathlib.Path(temporary) / "campaign")
@@ -223,8 +223,8 @@ def main() -> None:
                 continue
             records.append(record := campaign.chain(scene, number))
             print(f"{'WRONG' if record['wrong'] else 'same'}: {record}", flush=True)
-            if given.records:
-                with given.records.open("a") as file:
+            if options.records:
+                with options.records.open("a") as file:
                     file.write(json.dumps(record) + "\n")
     wrong = sum(bool(record["wrong"]) for record in records)
     print(f"{len(records) - wrong} of {len(records)} chains with the same bits")

@@ -26,8 +26,8 @@ class Scene:
 
 def training(shared: pathlib.Path, folder: pathlib.Path, **options: Any) -> Command:
     options = {"student__dropout": 0.1, "evals__every": 4, "run__steps": 16} | options
-    given = program.tiny_arguments(shared, data__cache_folder=folder / "cache", **options)
-    return "main", [*given, f"--workdir={folder / 'run'}"]
+    arguments = program.tiny_arguments(shared, data__cache_folder=folder / "cache", **options)
+    return "main", [*arguments, f"--workdir={folder / 'run'}"]
 
 
 def _labels(shared: pathlib.Path, folder: pathlib.Path) -> Command:
@@ -37,8 +37,8 @@ def _labels(shared: pathlib.Path, folder: pathlib.Path) -> Command:
         "student.model": model, "student.layers": "", "evals.pairs": "", "evals.best": "", "evals.every": 4,
         "run.steps": 8, "run.precision": "float32", "run.log_every": 1,
     }  # fmt: skip
-    given = [f"--config.stage{n}.{name}={value}" for n in (1, 2) for name, value in options.items()]
-    return "main", ["--config=configs/trans_encoder.py:tiny", *given, f"--workdir={folder / 'run'}"]
+    arguments = [f"--config.stage{n}.{name}={value}" for n in (1, 2) for name, value in options.items()]
+    return "main", ["--config=configs/trans_encoder.py:tiny", *arguments, f"--workdir={folder / 'run'}"]
 
 
 def _encode(shared: pathlib.Path, folder: pathlib.Path, *, form: str = "npy") -> Command:
@@ -47,8 +47,8 @@ def _encode(shared: pathlib.Path, folder: pathlib.Path, *, form: str = "npy") ->
 
 
 def _sweep(shared: pathlib.Path, folder: pathlib.Path) -> Command:
-    given = program.tiny_arguments(shared, data__cache_folder=folder / "cache", evals__every=4, run__steps=8)
-    return "sweep", [*given, "--seeds=1,2", f"--workdir={folder / 'run'}"]
+    arguments = program.tiny_arguments(shared, data__cache_folder=folder / "cache", evals__every=4, run__steps=8)
+    return "sweep", [*arguments, "--seeds=1,2", f"--workdir={folder / 'run'}"]
 
 
 def _evaluate(shared: pathlib.Path, folder: pathlib.Path) -> Command:

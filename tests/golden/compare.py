@@ -38,8 +38,8 @@ def main(commit: str, *cases: str) -> int:
             subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=HERE, check=True)
     other, this = recorded
     names = this.keys() | other.keys()
-    lacking = np.zeros(0)
-    differ = [name for name in sorted(names) if bits(this.get(name, lacking)) != bits(other.get(name, lacking))]
+    absent = np.zeros(0)
+    differ = [name for name in sorted(names) if bits(this.get(name, absent)) != bits(other.get(name, absent))]
     print("\n".join(differ) or f"{len(names)} arrays are equal")
     return bool(differ)
 

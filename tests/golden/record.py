@@ -72,7 +72,7 @@ def metrics(workdir: pathlib.Path) -> Arrays:
 
 
 def vectors(workdir: pathlib.Path) -> Arrays:
-    """What the export makes of `SENTENCES`, by sentence-transformers."""
+    """Vectors of `SENTENCES` by the export in sentence-transformers."""
     from sentence_transformers import SentenceTransformer
 
     return {"export": SentenceTransformer(str(workdir / "export"), device="cpu").encode(SENTENCES)}
@@ -86,10 +86,10 @@ def tiny(config: str, folder: pathlib.Path) -> Arrays:
 
 def resumed(config: str, folder: pathlib.Path) -> Arrays:
     """Three steps on one device, then three on eight."""
-    begun = folder / "run"
-    train(f"{config}.py:tiny", begun, "--config.run.steps=3", "--config.evals.every=3")
-    train(f"{config}.py:tiny", begun, "--config.evals.every=3", devices=8)
-    return {f"8:{name}": values for name, values in (metrics(begun) | vectors(begun)).items()}
+    workdir = folder / "run"
+    train(f"{config}.py:tiny", workdir, "--config.run.steps=3", "--config.evals.every=3")
+    train(f"{config}.py:tiny", workdir, "--config.evals.every=3", devices=8)
+    return {f"8:{name}": values for name, values in (metrics(workdir) | vectors(workdir)).items()}
 
 
 def write_model(folder: pathlib.Path, *, width: int = 32, layers: int = 2) -> pathlib.Path:
@@ -164,8 +164,8 @@ CASES: Mapping[str, Callable[[pathlib.Path], Arrays]] = {
 def record(case: str) -> Arrays:
     """The arrays of a case, by name."""
     with tempfile.TemporaryDirectory() as folder:
-        found = CASES[case](pathlib.Path(folder))
-    return {f"{case}/{name}": np.asarray(values) for name, values in found.items()}
+        arrays = CASES[case](pathlib.Path(folder))
+    return {f"{case}/{name}": np.asarray(values) for name, values in arrays.items()}
 
 
 if __name__ == "__main__":

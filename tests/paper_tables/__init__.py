@@ -40,7 +40,7 @@ def cited(source: str, **values: Any) -> dict[str, Fact]:
 
 def facts(table: str) -> dict[str, Fact]:
     """Facts of a table with rows `source | option=value, option=value | difference`; an indented line continues its row."""
-    found = {}
+    result = {}
     for row in re.sub(r"\n +", " ", table.strip()).split("\n"):
         source, options, *differs = re.split(r" \|(?: |$)", row)
         for option in re.split(r", (?=[a-z]+\.)", options):
@@ -49,8 +49,8 @@ def facts(table: str) -> dict[str, Fact]:
                 plain = ast.literal_eval(value)
             except (SyntaxError, ValueError):  # a text without quotes
                 plain = value
-            found[name] = Fact(plain, source, *differs)
-    return found
+            result[name] = Fact(plain, source, *differs)
+    return result
 
 
 BASE = facts("""
@@ -88,10 +88,10 @@ def observed(raw: Mapping[str, Any], rows: int) -> dict[str, Any]:
         "derived.steps": steps,
         "derived.warmup_steps": warmup,
     }
-    return lacking() | configs.flat(config) | derived
+    return absent_options() | configs.flat(config) | derived
 
 
-def lacking() -> dict[str, Any]:
+def absent_options() -> dict[str, Any]:
     """The options that the kinds of student and teacher do not have, as they are where they are switched off."""
     off = {"student.width": 0, "student.depth": 0}
     for section in ("student", "teacher"):

@@ -65,11 +65,11 @@ SILENT = "ours, as in ConGen's own row of Table 7; the paper gives no settings o
 def of_student(student: str, source: str = "ConGen Table 7") -> dict[str, Fact]:
     """Checkpoint, learning rate and text of a row."""
     model, *_, learning_rate = TABLE_7[student]
-    found = COMMON | cited("ConGen 4.1", student__model=model) | cited(source, optimizer__learning_rate=learning_rate)
+    table = COMMON | cited("ConGen 4.1", student__model=model) | cited(source, optimizer__learning_rate=learning_rate)
     if student in MULTILINGUAL:
         columns = [["text", "en"], ["translation", "ar|de|es|fr|tr"]]
-        found |= cited(TRANSLATIONS, data__text="data:parallel/en-*.tsv.gz", data__columns=columns)
-    return found
+        table |= cited(TRANSLATIONS, data__text="data:parallel/en-*.tsv.gz", data__columns=columns)
+    return table
 
 
 def steps(rows: int, sequences: int) -> dict[str, Fact]:
@@ -96,11 +96,11 @@ def row(student: str) -> list[Stage]:
     """A row of Table 7. Drawn sentences of the queue are no training rows."""
     _, teacher_temperature, student_temperature, queue_size, _ = TABLE_7[student]
     rows = rows_of(student) - queue_size
-    found = of_student(student) | CONGEN | steps(rows, 2) | {"objective.generalize_view": second_view(student)}
+    row_facts = of_student(student) | CONGEN | steps(rows, 2) | {"objective.generalize_view": second_view(student)}
     temperatures = (
         f"objective.teacher_temperature={teacher_temperature}, objective.student_temperature={student_temperature}"
     )
-    return [Stage(rows, found | facts(f"ConGen Table 7 | {temperatures}, objective.queue_size={queue_size}"))]
+    return [Stage(rows, row_facts | facts(f"ConGen Table 7 | {temperatures}, objective.queue_size={queue_size}"))]
 
 
 L2 = facts("""
@@ -114,8 +114,8 @@ ours | optimizer.eps=1e-8 | ConGen's own 1e-6 is above the gradients of a mean s
 
 def baseline(student: str, changed: dict[str, Fact], *, sequences: int) -> list[Stage]:
     """A row of Tables 1 and 3."""
-    found = of_student(student, SILENT) | L2 | steps(rows_of(student), sequences)
-    return [Stage(rows_of(student), found | changed)]
+    row_facts = of_student(student, SILENT) | L2 | steps(rows_of(student), sequences)
+    return [Stage(rows_of(student), row_facts | changed)]
 
 
 def english_alone(student: str) -> list[Stage]:

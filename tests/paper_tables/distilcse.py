@@ -53,7 +53,7 @@ def second(student: str, *, code: bool) -> Stage:
     _, rate = RATES[student]
     size, source = (512, "sentemb: nli_run.sh, 4 processes of 128") if code else (128, "DistilCSE 4.2")
     steps, warmup = (2690, 54) if code else (10_765, 216)
-    found = STAGE_2 | facts(f"""
+    stage_facts = STAGE_2 | facts(f"""
 {source} | data.batch_size={size}, derived.sequences_per_step={3 * size}
 DistilCSE 4.2 | optimizer.learning_rate={rate}
 DistilCSE 4.2: 5 epochs | derived.steps={steps} | {LAST_BATCH}; the csv's header is no triplet
@@ -61,18 +61,18 @@ sentemb: nli_finetune.py, a tenth of one epoch | derived.warmup_steps={warmup}
 DistilCSE eq. 7: a hyperparameter | objective.learned_scale=none
 """)
     if code:
-        found |= facts(f"""
+        stage_facts |= facts(f"""
 sentemb: nli_finetune.py | optimizer.clip_norm=1.0 | {QUARTER}
 sentemb: nli_run.sh temp=20, nli_finetune.py: above 5 the parameter is the scale | objective.learned_scale=linear
 """)
-    return Stage(275_601, found)
+    return Stage(275_601, stage_facts)
 
 
 def first(student: str, *, code: bool) -> Stage:
     """Stage 1 of CKD."""
     rate, _ = RATES[student]
-    found = STAGE_1 | (CODE_BATCHES if code else PAPER_BATCHES)
-    found |= facts(f"""
+    stage_facts = STAGE_1 | (CODE_BATCHES if code else PAPER_BATCHES)
+    stage_facts |= facts(f"""
 DistilCSE 4.2 | optimizer.learning_rate={rate}, student.model={STARTS[student]}
 sentemb: ckd_contrastive.py | optimizer.clip_norm=1.0, run.seed=1111, objective.view=text
 DistilCSE 4.2 | objective.queue_size=65536 | the code has a queue for each of 8 processes: 512 + 65,536 negatives; here the
@@ -88,7 +88,7 @@ DistilCSE eq. 5: a hyperparameter | objective.learned_scale=none
 SimCSE's; DistilCSE names none | objective.temperature=0.05
 DistilCSE 3.1: the teacher is fixed | teacher.dropout=False
 """
-    return Stage(NEWS, found | facts(changed))
+    return Stage(NEWS, stage_facts | facts(changed))
 
 
 def from_simcse(student: str) -> list[Stage]:
@@ -98,20 +98,20 @@ def from_simcse(student: str) -> list[Stage]:
         start = cited("DistilCSE Table 3", student__model="princeton-nlp/sup-simcse-bert-base-uncased")
         return [Stage(NEWS, stages[0].facts | start), stages[1]]
     start = cited("DistilCSE Table 3", student__model="previous", student__pooling="")
-    before = SUPERVISED | cited("DistilCSE Table 3", student__model=STARTS[student])
-    return [Stage(275_601, before), Stage(NEWS, stages[0].facts | start), stages[1]]
+    first_stage = SUPERVISED | cited("DistilCSE Table 3", student__model=STARTS[student])
+    return [Stage(275_601, first_stage), Stage(NEWS, stages[0].facts | start), stages[1]]
 
 
 def adapted(student: str) -> list[Stage]:
     """ConGen's Table 1; the paper gives no settings of it."""
-    found = congen.of_student(student, congen.SILENT) | congen.steps(congen.NLI_ROWS, 1)
-    found |= facts("""
+    row_facts = congen.of_student(student, congen.SILENT) | congen.steps(congen.NLI_ROWS, 1)
+    row_facts |= facts("""
 DistilCSE 4.2 | objective.queue_size=65536
 ConGen 4.2: DistilCSE's, whose paper fixes it | objective.learned_scale=none
 SimCSE's; ConGen names none | objective.temperature=0.05
 ConGen 4.2 | objective.view=text
 """)
-    return [Stage(congen.NLI_ROWS, found)]
+    return [Stage(congen.NLI_ROWS, row_facts)]
 
 
 KD = STAGE_1 | facts("""
@@ -126,8 +126,8 @@ sentemb: kd_distillation.py's default, which its script leaves | run.seed=42
 def kd_first(student: str, *, code: bool) -> Stage:
     """Stage 1 of KD."""
     rate, _ = RATES[student]
-    found = KD | (CODE_BATCHES if code else PAPER_BATCHES)
-    return Stage(NEWS, found | cited("DistilCSE 4.2", optimizer__learning_rate=rate, student__model=STARTS[student]))
+    table = KD | (CODE_BATCHES if code else PAPER_BATCHES)
+    return Stage(NEWS, table | cited("DistilCSE 4.2", optimizer__learning_rate=rate, student__model=STARTS[student]))
 
 
 def on_nli(student: str) -> list[Stage]:

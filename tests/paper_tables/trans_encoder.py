@@ -69,33 +69,33 @@ def counted(task: str, batch_size: int, epochs: float, warmup: float) -> dict[st
     return cited(TABLE_16, run__epochs=epochs) | steps(ROWS[task], batch_size, epochs, warmup)
 
 
-def cross(model: str, task: str, labellers: str, *, first: bool, begun: str = "", negatives=CLIPPED) -> Stage:
+def cross(model: str, task: str, labellers: str, *, first: bool, start: str = "", negatives=CLIPPED) -> Stage:
     """A cross-encoder on bi-encoders' labels."""
     plain = MODELS[model][1]
-    both, batch_size = task != "qnli", 32 if task == "qnli" else 16
-    found = facts(f"""
+    both_orders, batch_size = task != "qnli", 32 if task == "qnli" else 16
+    stage_facts = facts(f"""
 {CODE} | data.max_length=64, teacher.model={labellers}, teacher.pooling={"cls" if first else ""}, teacher.max_length=32,
-  student.model={begun or plain}, student.kind=cross_encoder, objective.form=cross, objective.loss=bce,
-  objective.both_orders={both}, derived.sequences_per_step=32
+  student.model={start or plain}, student.kind=cross_encoder, objective.form=cross, objective.loss=bce,
+  objective.both_orders={both_orders}, derived.sequences_per_step=32
 AutoModelForSequenceClassification: BERT's pooler, RoBERTa's own dense layer | student.pooling={"cls" if "roberta" in plain else "pooler"}
 {TABLE_16}: 32 sequences, of which both orders of a pair are two | data.batch_size={batch_size}
 {TABLE_16} | optimizer.learning_rate=2e-5
 """)
-    found |= counted(task, batch_size, 3.0 if task in BINARY else 1.0, 0.1)
-    return Stage(ROWS[task], COMMON | negatives | ({} if task in BINARY else DEDUPED) | found)
+    stage_facts |= counted(task, batch_size, 3.0 if task in BINARY else 1.0, 0.1)
+    return Stage(ROWS[task], COMMON | negatives | ({} if task in BINARY else DEDUPED) | stage_facts)
 
 
-def bi(model: str, task: str, labellers: str, *, begun: str = "", negatives=CLIPPED, by: str = "cross") -> Stage:
+def bi(model: str, task: str, labellers: str, *, start: str = "", negatives=CLIPPED, by: str = "cross") -> Stage:
     """A bi-encoder on cross-encoders' labels."""
     batch_size = 64 if "large" in model else 128
-    found = facts(f"""
+    stage_facts = facts(f"""
 {CODE} | data.max_length=32, teacher.model={labellers}, teacher.pooling={"cls" if labellers == MODELS[model][0] else ""},
-  teacher.max_length={64 if by == "cross" else 32}, student.model={begun or MODELS[model][0]}, student.pooling=cls,
+  teacher.max_length={64 if by == "cross" else 32}, student.model={start or MODELS[model][0]}, student.pooling=cls,
   objective.form=bi, objective.loss=mse, objective.both_orders=False, derived.sequences_per_step={2 * batch_size}
 {TABLE_16} | data.batch_size={batch_size}, optimizer.learning_rate=5e-5
 """)
-    found |= counted(task, batch_size, 15.0 if task in BINARY else 10.0, 0.0)
-    return Stage(ROWS[task], COMMON | negatives | ({} if task in BINARY else DEDUPED) | found)
+    stage_facts |= counted(task, batch_size, 15.0 if task in BINARY else 10.0, 0.0)
+    return Stage(ROWS[task], COMMON | negatives | ({} if task in BINARY else DEDUPED) | stage_facts)
 
 
 def refreshing(models: Sequence[str], task: str = "sts", **changed) -> list[Stage]:
@@ -113,8 +113,8 @@ def on_pairs(stages: Sequence[Stage], task: str = "sts") -> list[Stage]:
     """The stages on a task's pairs, all of them."""
     of_all = cited(f"{TABLE_15} and {DATA}", evals__best=BEST[task], data__text=TEXTS[task], data__columns=COLUMNS)
     if task == "qqp":
-        why = "the code reads sbert.net's split, for which docs/guide/data.md has the command; GLUE's has the same pairs otherwise"
-        of_all["data.text"] = Fact(TEXTS[task], of_all["data.text"].source, differs=why)
+        difference = "the code reads sbert.net's split, for which docs/guide/data.md has the command; GLUE's has the same pairs otherwise"
+        of_all["data.text"] = Fact(TEXTS[task], of_all["data.text"].source, differs=difference)
     if task == "sick":
         of_all |= cited(f"{DATA}: SICK's trial pairs", evals__pairs="data:sts/sick.trial.tsv.gz")
     return [Stage(rows, facts | of_all) for rows, facts in stages]
@@ -126,11 +126,11 @@ def names(last: int, count: int) -> str:
 
 def sequential(model: str) -> list[Stage]:
     """Section 5.2: every stage starts from the model that made its labels, the first from the bi-encoder."""
-    stages, before = [], MODELS[model][0]
+    stages, previous = [], MODELS[model][0]
     for cycle in range(3):
-        stages.append(cross(model, "sts", before, first=cycle == 0, begun=before))
-        stages.append(bi(model, "sts", f"stage{len(stages)}", begun=f"stage{len(stages)}"))
-        before = f"stage{len(stages)}"
+        stages.append(cross(model, "sts", previous, first=cycle == 0, start=previous))
+        stages.append(bi(model, "sts", f"stage{len(stages)}", start=f"stage{len(stages)}"))
+        previous = f"stage{len(stages)}"
     return on_pairs(stages)
 
 
@@ -148,29 +148,29 @@ def standard_self_distillation(model: str, task: str = "sts") -> list[Stage]:
 
 def losses(combination: str) -> list[Stage]:
     """Table 8, or for Log-Cosh the last paragraph of appendix A.2: other losses in all cycles."""
-    of = dict(zip(("cross", "bi"), combination.split("-"), strict=True))
+    loss_of_form = dict(zip(("cross", "bi"), combination.split("-"), strict=True))
     source = "Trans-Encoder Table 8 and appendix A.2"
     return [
-        Stage(rows, facts | cited(source, objective__loss=of[facts["objective.form"].value]))
+        Stage(rows, facts | cited(source, objective__loss=loss_of_form[facts["objective.form"].value]))
         for rows, facts in refreshing(["bert-base"])
     ]
 
 
 def contrastive(model: str, task: str = "sts") -> list[Stage]:
     """Table 9: SimCSE's training, whose settings the paper does not give, on pairs."""
-    found = facts(f"""
+    stage_facts = facts(f"""
 Trans-Encoder Table 9: pairs as positive ones | objective.views=("text", "second"), student.model={MODELS[model][0]}, student.head=none
 ours: SimCSE's README for BERT-base | data.batch_size=64, optimizer.learning_rate=3e-5, run.epochs=1.0,
   derived.sequences_per_step=128, derived.steps={ROWS[task] // 64}, student.keep_head=False
 """)
-    return on_pairs([Stage(ROWS[task], simcse.SIMCSE | ({} if task in BINARY else DEDUPED) | found)], task)
+    return on_pairs([Stage(ROWS[task], simcse.SIMCSE | ({} if task in BINARY else DEDUPED) | stage_facts)], task)
 
 
-def named(preset: str, task: str) -> str:
+def preset_name(preset: str, task: str) -> str:
     return preset if task == "sts" else f"{preset}-{task}"
 
 
-def alone(model: str, task: str = "sts", **changed) -> list[Stage]:
+def single_model(model: str, task: str = "sts", **changed) -> list[Stage]:
     return refreshing([model], task, **changed)
 
 
@@ -181,14 +181,14 @@ def mutual(size: str, task: str) -> list[Stage]:
 TASKS, FIRST = ("sts", *BINARY), "bert-base"
 OTHERS = ("roberta-base", "mirror-roberta-base-drophead")
 TABLE = {"alternating": alternating()}
-TABLE |= presets("paper-sick", partial(alone, task="sick"), SIMCSE, FIRST)
-TABLE |= presets("code", partial(alone, negatives=RAW), SIMCSE[:2], FIRST)
+TABLE |= presets("paper-sick", partial(single_model, task="sick"), SIMCSE, FIRST)
+TABLE |= presets("code", partial(single_model, negatives=RAW), SIMCSE[:2], FIRST)
 TABLE |= presets("sequential", sequential, SIMCSE[:2], FIRST)
 TABLE |= presets("losses", losses, ("bce-bce", "mse-mse", "mse-bce", "bce-log_cosh"), "bce-bce")
 for task in TASKS:
-    TABLE |= presets(named("paper", task), partial(alone, task=task), MODELS, FIRST)
-    TABLE |= presets(named("mutual", task), partial(mutual, task=task), ("base", "large"), "base")
-    TABLE |= presets(named("contrastive", task), partial(contrastive, task=task), OTHERS, OTHERS[0])
+    TABLE |= presets(preset_name("paper", task), partial(single_model, task=task), MODELS, FIRST)
+    TABLE |= presets(preset_name("mutual", task), partial(mutual, task=task), ("base", "large"), "base")
+    TABLE |= presets(preset_name("contrastive", task), partial(contrastive, task=task), OTHERS, OTHERS[0])
 for task in ("sts", "qnli"):
-    TABLE |= presets(named("bi-to-bi", task), partial(standard_self_distillation, task=task), SIMCSE[:2], FIRST)
+    TABLE |= presets(preset_name("bi-to-bi", task), partial(standard_self_distillation, task=task), SIMCSE[:2], FIRST)
 TABLES = {"trans_encoder": TABLE}
