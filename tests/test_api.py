@@ -1,4 +1,4 @@
-"""The Python API, as a notebook uses it: distill, load, evaluate, export, and what a callback raises."""
+"""The Python API, as a notebook uses it: distill, load, evaluate, export, and callbacks that raise."""
 
 import subprocess
 import sys
@@ -29,12 +29,12 @@ def result(tmp_path_factory):
         teacher = write_teacher(folder)
         patch.chdir(folder)
         objective = jaxdistill.objectives.ConGen(alpha=1.0, queue_size=16)
-        named = dict(columns="body", layers=1, steps=4, batch_size=16, objective=objective, options=options)
+        arguments = dict(columns="body", layers=1, steps=4, batch_size=16, objective=objective, options=options)
         note = lambda step, metrics: CALLED.append((step, set(metrics)))  # noqa: E731 - a callback
-        return jaxdistill.distill(teacher, text, **named, callbacks=[note])
+        return jaxdistill.distill(teacher, text, **arguments, callbacks=[note])
 
 
-OWN = """
+SCRIPT = """
 import os, resource, signal, sys, threading
 os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
 import datasets, scipy.io  # the first imports the second when it streams, and that sets a variable
@@ -59,15 +59,15 @@ assert state() == before, (before, state())
 """
 
 
-def test_a_process_is_as_before_after_each_function(tmp_path):
+def test_each_function_leaves_the_process_as_it_was(tmp_path):
     """Large freed blocks, signal handlers, threads, variables; also in a package that is started with -m, as the programs are."""
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "__init__.py").write_text(OWN)
-    (tmp_path / "own" / "__main__.py").touch()
+    (tmp_path / "script").mkdir()
+    (tmp_path / "script" / "__init__.py").write_text(SCRIPT)
+    (tmp_path / "script" / "__main__.py").touch()
     (tmp_path / "pairs.tsv").write_text(
         "score\tsentence1\tsentence2\n0\tit rains\ta cat sleeps\n1\tit rains\tthe tree\n"
     )
-    command = [sys.executable, "-m", "own", write_teacher(tmp_path)]
+    command = [sys.executable, "-m", "script", write_teacher(tmp_path)]
     subprocess.run(command, cwd=tmp_path, env=environment() | {"JAXDISTILL_CACHE": str(tmp_path)}, check=True)
 
 
@@ -76,8 +76,8 @@ def test_distill_returns_model_scores_and_export_and_calls_back_with_metrics(res
     assert "agreement/spearman" in CALLED[0][1] and {"loss", "learning_rate"} <= CALLED[1][1]
     assert result.export_folder.is_dir() and result.results["config"]["run.steps"] == 4
     assert result.results["max_length"] == result.model.model.max_length == 32  # chosen from the text
-    asked = {"student.layers": "even:1", "data.batch_size": 16, "objective.kind": "congen", "objective.alpha": 1.0}
-    assert asked.items() <= result.results["config"].items()
+    expected = {"student.layers": "even:1", "data.batch_size": 16, "objective.kind": "congen", "objective.alpha": 1.0}
+    assert expected.items() <= result.results["config"].items()
     assert result.workdir.parent.name == "runs" and result.workdir.name.startswith("l2-cosine-")
     assert set(result.teacher_scores) == set(result.scores) and all(abs(score) <= 1 for score in result.scores.values())
     vectors = result.model.encode(["A cat sleeps.", "A cat naps."])
@@ -86,9 +86,9 @@ def test_distill_returns_model_scores_and_export_and_calls_back_with_metrics(res
     )
 
 
-def test_what_a_callback_raises_ends_the_training_and_the_call_resumes(result, tmp_path, capsys):
-    whole = result.results["config"]
-    options = {name: value for name, value in whole.items() if not name.endswith(".kind")} | {"evals.sts": False}
+def test_an_exception_in_a_callback_ends_the_training_and_another_call_resumes_it(result, tmp_path, capsys):
+    config = result.results["config"]
+    options = {name: value for name, value in config.items() if not name.endswith(".kind")} | {"evals.sts": False}
     folder, stops = tmp_path / "run", [4]
 
     def stop(step, metrics):
@@ -98,7 +98,7 @@ def test_what_a_callback_raises_ends_the_training_and_the_call_resumes(result, t
     with pytest.raises(ZeroDivisionError, match="enough"):
         jaxdistill.distill(workdir=folder, config="l2.py:cosine:objective=congen", options=options, callbacks=[stop])
     stops.clear()
-    again = jaxdistill.distill(
+    resumed = jaxdistill.distill(
         workdir=folder, config="l2.py:cosine:objective=congen", options=options, callbacks=[stop]
     )
-    assert again.scores == result.scores and "left out: 2 with an empty sentence" in capsys.readouterr().out
+    assert resumed.scores == result.scores and "left out: 2 with an empty sentence" in capsys.readouterr().out

@@ -23,17 +23,17 @@ def store(tmp_path_factory):
     return store_of(tmp_path_factory.mktemp("text"), made_up(150))
 
 
-def equal(one, other):
-    pairs = zip((*one.student, *one.teacher), (*other.student, *other.teacher), strict=True)
-    return all(np.array_equal(mine, theirs) for mine, theirs in pairs)
+def equal(first, second):
+    pairs = zip((*first.student, *first.teacher), (*second.student, *second.teacher), strict=True)
+    return all(np.array_equal(actual, expected) for actual, expected in pairs)
 
 
 def test_a_batch_depends_on_seed_and_step_alone(store):
-    one, same, other = (batches_of(store, store, **VIEWS, batch_size=16, groups=2, seed=seed) for seed in (1, 1, 2))
+    batches, same, other = (batches_of(store, store, **VIEWS, batch_size=16, groups=2, seed=seed) for seed in (1, 1, 2))
     later = [same.batch_at(step) for step in (30, 7, 3)]
-    assert equal(one.batch_at(3), later[2]) and equal(one.batch_at(30), later[0])
-    assert not equal(one.batch_at(3), other.batch_at(3)) and not equal(one.batch_at(3), one.batch_at(4))
-    assert np.array_equal(rows_at(one, 7), rows_at(same, 7))
+    assert equal(batches.batch_at(3), later[2]) and equal(batches.batch_at(30), later[0])
+    assert not equal(batches.batch_at(3), other.batch_at(3)) and not equal(batches.batch_at(3), batches.batch_at(4))
+    assert np.array_equal(rows_at(batches, 7), rows_at(same, 7))
 
 
 def test_an_epoch_has_every_sentence_once_and_epochs_differ(store):
@@ -51,10 +51,10 @@ def test_a_batch_holds_the_views_of_its_rows_in_order(store):
     student, teacher = unpacked(batch.student), unpacked(batch.teacher)
     assert teacher == [store.gather("text", [row]).ids.tolist() for row in rows]
     assert student[0::2] == teacher
-    for whole, thinned in zip(teacher, student[1::2], strict=True):
-        assert 3 <= len(thinned) <= len(whole) and {whole[0], whole[-1]} <= set(thinned)
-        rest = iter(whole)
-        assert all(token in rest for token in thinned), "a thinned sentence keeps its order"
+    for original, thinned in zip(teacher, student[1::2], strict=True):
+        assert 3 <= len(thinned) <= len(original) and {original[0], original[-1]} <= set(thinned)
+        remaining = iter(original)
+        assert all(token in remaining for token in thinned), "a thinned sentence keeps its order"
     assert sum(map(len, student[1::2])) < sum(map(len, teacher))
 
 
@@ -74,15 +74,15 @@ def test_each_process_reads_and_packs_its_own_groups_which_together_are_the_batc
     options = {"student_views": names, "teacher_views": names[-1:], "batch_size": 32, "groups": 8, "keyed": True}
     for kind in ({"targets": (np.arange(180).reshape(90, 2),)}, {"other": teacher}):
         for step in (0, 7):
-            made = {}
+            merged = {}
             for count in read:
                 parts = [
                     batches_of(student, local=local, **options, **kind).batch_at(step)
                     for local in np.split(np.arange(8), count)
                 ]
-                made[count] = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+                merged[count] = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
                 assert len({len(part.student.ids) for part in parts}) == 1
-            jax.tree.map(np.testing.assert_array_equal, made[1], made[4])
+            jax.tree.map(np.testing.assert_array_equal, merged[1], merged[4])
     assert read[4] == read[1], "no token is read by two processes"
 
 
@@ -103,11 +103,11 @@ def test_reserved_rows_and_their_repeats_are_never_trained_on(tmp_path):
     batches = batches_of(store, student_views=("text",), batch_size=8, reserve_rows=20)
     reserved = {store.text("text", row) for row in batches.reserved}
     assert len(batches.reserved) == 20 and np.all(np.diff(batches.reserved) > 0)
-    trained = np.concatenate([rows_at(batches, step) for step in range(3 * batches.steps_per_epoch)])
-    assert not reserved & {store.text("text", row) for row in trained}
+    trained_rows = np.concatenate([rows_at(batches, step) for step in range(3 * batches.steps_per_epoch)])
+    assert not reserved & {store.text("text", row) for row in trained_rows}
     assert len(batches.trained) == 120 - 2 * len(reserved)
-    again = batches_of(store, student_views=("text",), batch_size=8, reserve_rows=20, seed=9)
-    assert again.reserved.tolist() == batches.reserved.tolist()
+    reseeded = batches_of(store, student_views=("text",), batch_size=8, reserve_rows=20, seed=9)
+    assert reseeded.reserved.tolist() == batches.reserved.tolist()
 
 
 def test_equal_texts_have_equal_keys_in_all_columns(tmp_path):
@@ -148,9 +148,9 @@ def test_batches_are_of_one_source_in_turn_or_by_weights(tmp_path):
             one_token = [view == [[store.pad_id]] * 10 for view in views]
             assert one_token == ([True, False, False] if turns[step % 8] == "a" else [False, True, True])
             seen.append(rows)
-        np.testing.assert_array_equal(rows_at(again, 13), seen[13])  # asked for alone
-        drawn = np.bincount(np.concatenate(seen), minlength=80)
-        assert np.ptp(drawn[:70]) <= 1 and np.ptp(drawn[70:]) == 0, "a source goes through its own sentences in turn"
+        np.testing.assert_array_equal(rows_at(again, 13), seen[13])  # without the steps before
+        counts = np.bincount(np.concatenate(seen), minlength=80)
+        assert np.ptp(counts[:70]) <= 1 and np.ptp(counts[70:]) == 0, "a source goes through its own sentences in turn"
     with pytest.raises(InputError, match="source 2 of data.text has none of the 8 batches"):
         batches_of(store, store, **options | {"weights": (99.0, 1.0)})
 
@@ -162,5 +162,5 @@ def test_weights_are_the_shares_of_the_sources(tmp_path):
     for rows in epochs:
         assert np.bincount(rows >= 90).tolist() == [25, 75]
         assert set(np.bincount(rows, minlength=100)[90:]) <= {7, 8}, "a source goes through its own sentences in turn"
-    drawn = np.bincount(np.concatenate(epochs), minlength=100)
-    assert set(drawn[90:]) == {30} and set(drawn[:90]) == {1, 2}
+    counts = np.bincount(np.concatenate(epochs), minlength=100)
+    assert set(counts[90:]) == {30} and set(counts[:90]) == {1, 2}

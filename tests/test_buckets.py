@@ -32,14 +32,14 @@ def test_text_is_fetched_once_for_each_version_of_its_object():
     assert list(read([address])) == [("three",)] and source_files(address) != [before]
 
 
-def test_a_model_is_fetched_without_what_is_not_needed():
+def test_only_the_needed_files_of_a_model_are_fetched():
     for name in ("config.json", "1_Pooling/config.json", "notes.bin"):
         bucket.put(f"models/m/{name}", "{}")
     address = f"s3://{bucket.NAME}/models/m"
-    found = locate(address)
-    assert found.name == "m" and sorted(path.name for path in found.rglob("*.*")) == ["config.json", "config.json"]
+    folder = locate(address)
+    assert folder.name == "m" and sorted(path.name for path in folder.rglob("*.*")) == ["config.json", "config.json"]
     bucket.put("models/m/config.json", "[]")
-    assert locate(address) != found  # another version: its folder has another object
+    assert locate(address) != folder  # another version: its folder has another object
     with pytest.raises(InputError, match="does not exist"):
         locate(f"s3://{bucket.NAME}/models/none")
 

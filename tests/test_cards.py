@@ -51,58 +51,58 @@ def exported(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(export_module, "largest_difference", lambda *_: 0.0)
-        found = {}
+        exports = {}
         for kind, model in kinds(folder / "in").items():
             facts = Facts(name=kind, **ORIGIN)
             if kind == "roles":
                 facts = dataclasses.replace(facts, role_prompts={"query": {"student": model.prompts["query"]}})
-            place = export(model, f"runs/{kind}", facts=facts)
-            (place / "onnx").mkdir()
-            onnx.trace(model, place, place / "onnx" / "model.onnx")
+            path = export(model, f"runs/{kind}", facts=facts)
+            (path / "onnx").mkdir()
+            onnx.trace(model, path, path / "onnx" / "model.onnx")
             with_onnx = model_card(model, facts, spec=f"runs/{kind}", forms=[{"form": "onnx/model.onnx"}])
-            found[kind] = model, (place / "README.md").read_text("utf-8"), with_onnx
-    return folder, found
+            exports[kind] = model, (path / "README.md").read_text("utf-8"), with_onnx
+    return folder, exports
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_hub_takes_the_metadata_of_every_kind_and_its_code_runs_as_printed(exported, kind, monkeypatch):
-    folder, found = exported
-    model, text, _ = found[kind]
+    folder, exports = exported
+    model, text, _ = exports[kind]
     data = data_of(text)
     assert (data.library_name, data.base_model_relation) == ("sentence-transformers", "finetune")
     assert data.base_model == ["org/teacher"] and data.language == ["en"] and "jaxdistill" in data.tags
     assert data.pipeline_tag == ("text-ranking" if kind == "pairs" else "sentence-similarity")
     monkeypatch.chdir(folder)
     assert str(folder) not in text and f'"runs/{kind}"' in text
-    own = Embedder(model, compute_dtype="float32")
+    embedder = Embedder(model, compute_dtype="float32")
     for block in re.findall(r"```python\n(.*?)```", text, re.S):
-        exec(block, made := {})
+        exec(block, names := {})
         if kind == "pairs":
-            np.testing.assert_allclose(made["scores"], own.score(TEXTS[:1], TEXTS[1:]), atol=1e-5)
+            np.testing.assert_allclose(names["scores"], embedder.score(TEXTS[:1], TEXTS[1:]), atol=1e-5)
         elif kind != "roles":
-            np.testing.assert_allclose(made["vectors"], own.encode(TEXTS), atol=1e-5)
+            np.testing.assert_allclose(names["vectors"], embedder.encode(TEXTS), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lines_for_onnx_run_as_printed_without_this_package(exported, kind, monkeypatch):
-    folder, found = exported
-    model, _, text = found[kind]
+    folder, exports = exported
+    model, _, text = exports[kind]
     [code] = [code for code in re.findall(r"```python\n(.*?)```", text, re.S) if "onnxruntime" in code]
     assert "jaxdistill" not in code
     monkeypatch.chdir(folder)
     exec(code, names := {})
-    own = Embedder(model)
+    embedder = Embedder(model)
     if kind == "pairs":
-        np.testing.assert_allclose(names["score"](LONG, LONG[::-1]), own.score(LONG, LONG[::-1]), atol=1e-5)
+        np.testing.assert_allclose(names["score"](LONG, LONG[::-1]), embedder.score(LONG, LONG[::-1]), atol=1e-5)
         return
     for texts in (LONG, [""]):
-        np.testing.assert_allclose(names["encode"](texts), own.encode(texts, prompt=""), atol=1e-5)
+        np.testing.assert_allclose(names["encode"](texts), embedder.encode(texts, prompt=""), atol=1e-5)
     if kind == "roles":
-        np.testing.assert_allclose(names["queries"], own.encode_query(["Where does a cat sleep?"]), atol=1e-5)
-        documents = own.encode_document(["A cat sleeps in a basket.", "Rain falls."])
+        np.testing.assert_allclose(names["queries"], embedder.encode_query(["Where does a cat sleep?"]), atol=1e-5)
+        documents = embedder.encode_document(["A cat sleeps in a basket.", "Rain falls."])
         np.testing.assert_allclose(names["documents"], documents, atol=1e-5)
     else:
-        np.testing.assert_allclose(names["vectors"], own.encode(TEXTS), atol=1e-5)
+        np.testing.assert_allclose(names["vectors"], embedder.encode(TEXTS), atol=1e-5)
 
 
 def shown(markdown):

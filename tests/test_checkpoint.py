@@ -1,4 +1,4 @@
-"""Checkpoints: what is kept, what comes back, and a full disk."""
+"""Checkpoints: which are kept, how they are restored, and a full disk."""
 
 import errno
 
@@ -24,7 +24,7 @@ def placed(devices: int, *, model_axis: int = 1):
     return shardings(state_at(0), make_mesh(devices=jax.devices()[:devices], model_axis=model_axis), split)
 
 
-def test_the_latest_two_the_best_and_those_asked_for_are_kept(tmp_path):
+def test_the_latest_two_the_best_and_requested_checkpoints_are_kept(tmp_path):
     """Also where each is saved by another process, as after kills."""
     checkpoints = Checkpoints(Workdir(tmp_path), keep_steps=(0,))
     for step, best in ((0, 0), (1, 1), (2, 2), (3, 2), (4, 2), (5, 2)):
@@ -48,7 +48,7 @@ def test_a_state_of_eight_devices_comes_back_on_others(tmp_path, devices, model_
     np.testing.assert_array_equal(jax.random.key_data(state.key), jax.random.key_data(state_at(3).key))
 
 
-def test_a_reader_leaves_alone_what_a_training_is_writing(tmp_path):
+def test_a_reader_does_not_touch_a_checkpoint_that_is_being_written(tmp_path):
     checkpoints = Checkpoints(Workdir(tmp_path))
     checkpoints.save(state_at(1), {})
     checkpoints.close()

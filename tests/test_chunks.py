@@ -28,8 +28,8 @@ from tiny_text import byte_level, made_up, sentence_piece, word_piece
     ],
 )
 def test_sentences_end_where_a_reader_of_the_language_ends_them(text):
-    sentences, whole = text.split("|"), text.replace("|", "")
-    assert sentence_ends(whole) == np.cumsum([len(sentence) for sentence in sentences]).tolist()
+    sentences, joined = text.split("|"), text.replace("|", "")
+    assert sentence_ends(joined) == np.cumsum([len(sentence) for sentence in sentences]).tolist()
 
 
 ARTICLE = " ".join(f"The {line.partition(' ')[2]} today." for line in made_up(60, words=4, seed=3))
@@ -43,16 +43,16 @@ def test_chunks_keep_every_word_within_the_tokens_allowed(make, least):
     tokenizer.no_truncation()
     long_word, unspaced = "x" * 500, "日本語" * 60
     texts = [ARTICLE, "One.", f"{long_word} and then {ARTICLE}", unspaced]
-    found = list(Chunking(tokenizer=make(), most=40, least=least).split(texts))
-    for text, chunks in zip(texts, found, strict=True):
+    all_chunks = list(Chunking(tokenizer=make(), most=40, least=least).split(texts))
+    for text, chunks in zip(texts, all_chunks, strict=True):
         assert "".join("".join(chunks).split()) == "".join(text.split())
         lengths = [len(tokenizer.encode(chunk, add_special_tokens=False)) for chunk in chunks]
         assert max(lengths) <= 40  # also where a word's begin has more tokens without the space before it
-    assert found[1] == ["One."]
-    assert all(chunk.endswith(".") for chunk in found[0])
+    assert all_chunks[1] == ["One."]
+    assert all(chunk.endswith(".") for chunk in all_chunks[0])
     if least:
-        assert len(found[0]) > len(list(Chunking(tokenizer=make(), most=40).split(texts))[0])
-    assert found == list(Chunking(tokenizer=make(), most=40, least=least).split(texts))
+        assert len(all_chunks[0]) > len(list(Chunking(tokenizer=make(), most=40).split(texts))[0])
+    assert all_chunks == list(Chunking(tokenizer=make(), most=40, least=least).split(texts))
 
 
 @pytest.fixture
@@ -68,20 +68,20 @@ COLUMNS = {"text": "text", "title": "title"}
 
 
 def store_of(passages, folder, chunking=None, tokenizer=None, **options):
-    given = parse_roles("title=query,text=document", columns=tuple(COLUMNS), sources=2)
+    roles = parse_roles("title=query,text=document", columns=tuple(COLUMNS), sources=2)
     prompts = {"": "", "query": "the ", "document": ""}
     return build_store(
         passages, tokenizer=tokenizer or word_piece(), max_length=64, columns=COLUMNS, cache_folder=folder / "cache",
-        prompts=prompts, roles=given, dedupe=True, chunking=chunking or Chunking(tokenizer=word_piece(), most=40), **options,
+        prompts=prompts, roles=roles, dedupe=True, chunking=chunking or Chunking(tokenizer=word_piece(), most=40), **options,
     )  # fmt: skip
 
 
 def test_titles_and_chunks_are_rows_of_their_own_with_their_roles(passages, tmp_path):
     store = store_of(passages, tmp_path)
-    texts, of = list(store.texts()), store.roles("text", range(store.rows))
+    texts, roles = list(store.texts()), store.roles("text", range(store.rows))
     assert store.columns == ("text",) and sum(store.source_rows) == store.rows
-    assert [text for text, role in zip(texts, of, strict=True) if role == "query"] == ["the cat?"]
-    documents = [text for text, role in zip(texts, of, strict=True) if role == "document"]
+    assert [text for text, role in zip(texts, roles, strict=True) if role == "query"] == ["the cat?"]
+    documents = [text for text, role in zip(texts, roles, strict=True) if role == "document"]
     assert documents[-3:] == ["The dog sleeps. Rain.", "the rain", "the cat?"]  # a plain file has documents alone
     assert " ".join(documents[:-3]) == ARTICLE
     assert store.source_rows[1] == 2

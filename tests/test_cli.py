@@ -26,8 +26,8 @@ PRINTS = (
 
 def test_a_program_starts_without_its_output(tmp_path):
     shell = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", PRINTS, tmp_path / "done"]
-    ended = subprocess.run(shell, cwd=ROOT, env=environment(), capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (0, "") and (tmp_path / "done").exists()
+    process = subprocess.run(shell, cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert (process.returncode, process.stderr) == (0, "") and (tmp_path / "done").exists()
 
 
 def test_the_second_signal_ends_a_process_at_once():
@@ -37,9 +37,9 @@ def test_the_second_signal_ends_a_process_at_once():
         "    signal.raise_signal(signal.SIGHUP); assert interrupts.status; print('asked', flush=True)\n"
         "    signal.raise_signal(signal.SIGTERM); time.sleep(9)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True)
-    assert (ended.returncode, ended.stdout) == (AGAIN, "asked\n")
-    assert ended.stderr == "\nstopping after this step\n\ninterrupted\n"
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert (process.returncode, process.stdout) == (AGAIN, "asked\n")
+    assert process.stderr == "\nstopping after this step\n\ninterrupted\n"
 
 
 @pytest.mark.parametrize("program", [main, encode, evaluate, export, mine, sweep])
@@ -77,7 +77,7 @@ print(pages() - before)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
-@pytest.mark.parametrize(("variables", "kept"), [({}, True), ({"MALLOC_MMAP_THRESHOLD_": "65536"}, False)])
-def test_freed_blocks_of_any_size_are_used_again_unless_the_environment_says_how(variables, kept):
+@pytest.mark.parametrize(("variables", "reused"), [({}, True), ({"MALLOC_MMAP_THRESHOLD_": "65536"}, False)])
+def test_freed_blocks_of_any_size_are_used_again_unless_the_environment_says_how(variables, reused):
     pages = subprocess.check_output([sys.executable, "-c", REUSES], env=environment() | variables)
-    assert (int(pages) < 1000) == kept, "64 MiB are 16,384 pages"
+    assert (int(pages) < 1000) == reused, "64 MiB are 16,384 pages"

@@ -33,13 +33,13 @@ def test_a_longer_queue_costs_no_traffic_and_no_temporaries_but_its_mask():
         step, arguments = train_step(mesh, ConGen(queue_size=queue_size), batch_size=8 * devices, groups=devices)
         return step.lower(*arguments).compile()
 
-    one, four = compiled(short), compiled(4 * short)
-    moved = moved_bytes(one)
-    assert moved and moved == moved_bytes(four)
+    shorter, longer = compiled(short), compiled(4 * short)
+    moved = moved_bytes(shorter)
+    assert moved and moved == moved_bytes(longer)
     assert sum(moved.values()) < 4 * short * 32 * 4  # bytes of the queue
     mask = 3 * short * 4 / devices  # of its own keys, which each device adds to their products
-    assert four.memory_analysis().temp_size_in_bytes <= one.memory_analysis().temp_size_in_bytes + mask
-    grown = four.memory_analysis().argument_size_in_bytes - one.memory_analysis().argument_size_in_bytes
+    assert longer.memory_analysis().temp_size_in_bytes <= shorter.memory_analysis().temp_size_in_bytes + mask
+    grown = longer.memory_analysis().argument_size_in_bytes - shorter.memory_analysis().argument_size_in_bytes
     assert grown == pytest.approx(3 * short * 32 * 4 / devices, rel=0.02)  # each device holds its part only
 
 

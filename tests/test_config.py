@@ -31,7 +31,7 @@ loaded = cache(lambda path: plugins.load_module(str(path)))
 def preset_names(module):
     """Every preset of a config file, also with each of its arguments."""
     arguments = getattr(module, "ARGUMENTS", {})
-    return [*module.PRESETS, *(f"{preset}:{one}" for preset, allowed in arguments.items() for one in allowed)]
+    return [*module.PRESETS, *(f"{preset}:{argument}" for preset, allowed in arguments.items() for argument in allowed)]
 
 
 PRESETS = [(path, preset) for path in CONFIGS for preset in preset_names(loaded(path))]
@@ -86,10 +86,10 @@ def test_an_objective_that_a_sum_names_twice_is_refused():
 
 def test_command_line_values_reach_the_config(monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
-    given = ["--config", "congen.py:tiny", "--workdir", "~/w", "--config.objective.alpha=1", "--profile=2:3"]
-    given += ["--config.data.weights=(1,2)", "--config.data.columns=body", "--config.run.sharding=fsdp", "--dry_run"]
-    given += ["--config.run.steps", "9", "--config.run.remat", "--noconfig.data.dedupe", "--config.run.steps=7"]
-    flags = main.parse_flags(given)
+    argv = ["--config", "congen.py:tiny", "--workdir", "~/w", "--config.objective.alpha=1", "--profile=2:3"]
+    argv += ["--config.data.weights=(1,2)", "--config.data.columns=body", "--config.run.sharding=fsdp", "--dry_run"]
+    argv += ["--config.run.steps", "9", "--config.run.remat", "--noconfig.data.dedupe", "--config.run.steps=7"]
+    flags = main.parse_flags(argv)
     config = flags.config
     assert (flags.workdir, flags.dry_run, flags.check) == ("/home/someone/w", True, "")
     assert config.objective == objectives.ConGen(
@@ -99,7 +99,7 @@ def test_command_line_values_reach_the_config(monkeypatch):
     assert (config.run.sharding, config.run.remat, config.run.profile, config.run.steps) == ("fsdp", True, "2:3", 7)
 
 
-OWN = """
+CONFIG_FILE = """
 from jaxdistill.config import chain, defaults, set_kind
 from jaxdistill.config.shipped.l2 import get_config as l2
 
@@ -116,7 +116,7 @@ def get_config(preset="one"):
 
 
 def test_a_config_file_of_ones_own_starts_from_the_defaults_or_a_preset(tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(OWN)
+    (tmp_path / "mine.py").write_text(CONFIG_FILE)
     monkeypatch.chdir(tmp_path)
     config = main.parse_flags(["--config=mine.py", "--config.objective.temperature=0.1"]).config
     assert config.objective == objectives.CKD(queue_size=64, temperature=0.1)
@@ -178,10 +178,10 @@ def on_random_models(raw: dict, checkpoints) -> dict:
         raw[part]["model"] = ",".join(
             name if name in ("", "teacher") else write_checkpoint(checkpoints, layers=layers) for name in names
         )
-    named = tuple((view, view if view in COLUMNS else "negative") for view, _ in raw["data"]["columns"])
+    columns = tuple((view, view if view in COLUMNS else "negative") for view, _ in raw["data"]["columns"])
     raw["data"] |= dict(
         text=str(checkpoints / "text.tsv"), max_length=32, cache_folder=str(checkpoints / "cache"), batch_size=16,
-        columns=named, exclude="", pack_shapes=2, weights=(),
+        columns=columns, exclude="", pack_shapes=2, weights=(),
         chunk_tokens=min(raw["data"]["chunk_tokens"], 32),
     )  # fmt: skip
     if "model" in teacher:

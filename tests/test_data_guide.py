@@ -53,9 +53,9 @@ def test_every_set_that_the_page_names_is_read_with_the_columns_that_it_lists(hu
     assert len(rows) == len(COLUMNS)
     for spec, columns in rows:
         first, second = re.findall(r"`(\w+)`", columns)[:2]
-        own = spec.rpartition(":")[2]
-        other = second if own == first else first
-        assert list(read([spec], {"text": "", "second": other}))[0] == (f"{own} 1", f"{other} 1")
+        column = spec.rpartition(":")[2]
+        other = second if column == first else first
+        assert list(read([spec], {"text": "", "second": other}))[0] == (f"{column} 1", f"{other} 1")
 
 
 def test_the_commands_for_quoras_pairs_make_the_codes_files(tmp_path):
@@ -70,8 +70,8 @@ def test_the_commands_for_quoras_pairs_make_the_codes_files(tmp_path):
     subprocess.run(["bash", "-c", script], cwd=tmp_path, check=True)
     dev = read_pairs(tmp_path / "qqp" / "dev.tsv")
     assert len(dev.scores) == 1000 and set(dev.scores) == {0.0, 1.0} and dev.first[1] == "Why dev 1?"
-    found = list(read([f"{tmp_path}/qqp/*.tsv"], ("sentence1", "sentence2")))
-    assert len(found) == 1000 + 3 + 10_000 and found[-1] == ("Why train 9999?", "How 9999?")
+    pairs = list(read([f"{tmp_path}/qqp/*.tsv"], ("sentence1", "sentence2")))
+    assert len(pairs) == 1000 + 3 + 10_000 and pairs[-1] == ("Why train 9999?", "How 9999?")
 
 
 def test_the_trainings_of_the_page_have_options_that_exist():

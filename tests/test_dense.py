@@ -20,8 +20,8 @@ SHAPES = [
 
 def operands(shape: tuple[int, ...], outputs: int):
     keys = jax.random.split(jax.random.key(0), 3)
-    of = [shape, (shape[-1], outputs), (*shape[:-1], outputs)]
-    x, kernel, cotangent = (jax.random.normal(key, one) for key, one in zip(keys, of, strict=True))
+    shapes = [shape, (shape[-1], outputs), (*shape[:-1], outputs)]
+    x, kernel, cotangent = (jax.random.normal(key, array_shape) for key, array_shape in zip(keys, shapes, strict=True))
     return x, kernel, cotangent
 
 
@@ -36,9 +36,9 @@ def gradients(x, kernel, cotangent):
 @pytest.mark.parametrize(("shape", "outputs"), SHAPES)
 def test_gradients_are_products_of_rounded_operands_with_float32_sums(monkeypatch, shape, outputs, units):
     monkeypatch.setattr(dense, "has_bfloat16_units", lambda: units)
-    given = operands(shape, outputs)
-    of_x, of_kernel, transposed = jax.jit(gradients)(*given)
-    x, kernel, cotangent = (np.asarray(array.astype(jnp.bfloat16), np.float64) for array in given)
+    arrays = operands(shape, outputs)
+    of_x, of_kernel, transposed = jax.jit(gradients)(*arrays)
+    x, kernel, cotangent = (np.asarray(array.astype(jnp.bfloat16), np.float64) for array in arrays)
     exact = x.reshape(-1, shape[-1]).T @ cotangent.reshape(-1, outputs)
     np.testing.assert_allclose(of_x, cotangent @ kernel.T, atol=1e-4)
     np.testing.assert_allclose(of_kernel, exact, atol=1e-4)
@@ -64,8 +64,8 @@ def test_contractions_of_attention_are_einsums_of_rounded_operands(monkeypatch, 
     left, right = terms.split(",")
     a, b, cotangent = (np.asarray(x, np.float64) for x in (a, b, cotangent))
     np.testing.assert_allclose(out, np.einsum(equation, a, b), atol=1e-4)
-    for found, exact in (
+    for actual, exact in (
         (of_a, np.einsum(f"{result},{right}->{left}", cotangent, b)),
         (of_b, np.einsum(f"{left},{result}->{right}", a, cotangent)),
     ):
-        np.testing.assert_allclose(np.float64(found), exact, rtol=2**-8, atol=1e-2)
+        np.testing.assert_allclose(np.float64(actual), exact, rtol=2**-8, atol=1e-2)

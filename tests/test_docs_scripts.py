@@ -36,8 +36,8 @@ def test_a_masked_language_model_replaces_some_tokens(tmp_path):
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     tokenizer.mask_token = "[MASK]"
     tokenizer.save_pretrained(tmp_path / "model")
-    found = " ".join(views(tmp_path, "mlm", str(tmp_path / "model"))).split()
-    changed = [a != b for a, b in zip(found, " ".join(TEXT).split(), strict=True)]
+    words = " ".join(views(tmp_path, "mlm", str(tmp_path / "model"))).split()
+    changed = [a != b for a, b in zip(words, " ".join(TEXT).split(), strict=True)]
     assert 0.1 < sum(changed) / len(changed) < 0.2
 
 
@@ -49,8 +49,8 @@ def test_a_word_is_replaced_by_its_synonym(tmp_path, monkeypatch):
     corpus.wordnet = wordnet
     monkeypatch.setitem(sys.modules, "nltk", types.ModuleType("nltk"))
     monkeypatch.setitem(sys.modules, "nltk.corpus", corpus)
-    found = views(tmp_path, "synonyms")
-    assert found == [" ".join("ice cream" if word == "w3" else word for word in text.split()) for text in TEXT]
+    texts = views(tmp_path, "synonyms")
+    assert texts == [" ".join("ice cream" if word == "w3" else word for word in text.split()) for text in TEXT]
 
 
 SOURCE = '''
@@ -98,11 +98,11 @@ def senteval(tmp_path_factory):
     """SentEval's folders, each file with as many rows as the published set has."""
     root = tmp_path_factory.mktemp("senteval")
     folder = root / "downstream"
-    for year, (count, first, *others) in builder.STS.items():
+    for year, (count, first, *other_names) in builder.STS.items():
         sts = folder / f"STS/STS{year}-en-test"
         write_lines(sts / f"STS.input.{first}.txt", [f"a  {n}\tb {n}" for n in range(count + 1)])
         write_lines(sts / f"STS.gs.{first}.txt", ["", "0.5", *["2.5"] * (count - 1)])
-        for name in others:
+        for name in other_names:
             write_lines(sts / f"STS.input.{name}.txt", ["a\tb"])
             write_lines(sts / f"STS.gs.{name}.txt", [""])
     for split, count in (("train", 5749), ("dev", 1500), ("test", 1379)):

@@ -41,7 +41,7 @@ def blocks_of_two(monkeypatch):
         monkeypatch.setattr(module, "BLOCK_ROWS", 2)
 
 
-def test_every_line_has_its_row_also_an_empty_one(model, text, tmp_path, caplog, blocks_of_two):
+def test_every_line_even_an_empty_one_has_its_row(model, text, tmp_path, caplog, blocks_of_two):
     encode.main([f"--model={model}", f"--text={text}", f"--output={tmp_path}/out/v.npy", "--no_show_progress_bar"])
     assert "7 vectors of 16 numbers, multiplied in " in caplog.text
     assert "2 of 7 texts (28.6%) are longer than 16 tokens; their ends are cut\n" in caplog.text
@@ -54,9 +54,9 @@ def test_every_line_has_its_row_also_an_empty_one(model, text, tmp_path, caplog,
 def test_options_choose_column_prompt_and_dimensions(model, text, tmp_path):
     with gzip.open(tmp_path / "t.tsv.gz", "wt") as file:
         file.write("id\tsentence\n1\train\n2\tdog\n")
-    found = encode.encode(model, tmp_path / "t.tsv.gz", column="sentence", prompt_name="query", dims=5)
+    array = encode.encode(model, tmp_path / "t.tsv.gz", column="sentence", prompt_name="query", dims=5)
     options = dict(truncate_dim=5, normalize_embeddings=True)
-    np.testing.assert_allclose(found, load(model).encode(["the cat rain", "the cat dog"], **options), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(array, load(model).encode(["the cat rain", "the cat dog"], **options), rtol=0, atol=1e-6)
 
 
 def test_a_table_holds_the_same_vectors_beside_their_sentences(model, text, tmp_path, blocks_of_two):
@@ -68,7 +68,7 @@ def test_a_table_holds_the_same_vectors_beside_their_sentences(model, text, tmp_
     np.testing.assert_array_equal(table["embedding"].to_pylist(), encode.encode(model, text))
 
 
-def test_no_input_no_file_of_others_and_no_vectors_of_other_inputs_are_replaced(model, text, tmp_path):
+def test_inputs_foreign_files_and_vectors_of_other_inputs_are_not_replaced(model, text, tmp_path):
     output = tmp_path / "v.parquet"
     output.write_text("mine")
     with pytest.raises(InputError, match="exists without a valid v."):
@@ -89,7 +89,7 @@ def test_no_input_no_file_of_others_and_no_vectors_of_other_inputs_are_replaced(
 
 
 def stopped_after(monkeypatch, blocks: int) -> list[int]:
-    """Ctrl-C comes while the block behind these is computed; gives the sizes of all blocks."""
+    """Sends Ctrl-C while the block after these is computed; returns the sizes of all blocks."""
     encode_ids, sizes = Embedder.encode_ids, []
 
     def counted(self, ids, **options):
@@ -102,15 +102,15 @@ def stopped_after(monkeypatch, blocks: int) -> list[int]:
     return sizes
 
 
-def test_control_c_says_how_to_go_on_and_only_the_rest_is_computed(
+def test_control_c_says_how_to_continue_and_only_the_rest_is_computed(
     model, text, tmp_path, monkeypatch, capsys, caplog, blocks_of_two
 ):
     sizes, output = stopped_after(monkeypatch, 2), tmp_path / "v.parquet"
     arguments = [f"--model={model}", f"--text={text}", "--no_show_progress_bar", "--keep_text"]
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as stopped:
         cli.run(encode.main, [*arguments, f"--output={output}"])
     line = "interrupted: 4 of 7 rows are done; give the same command again to continue\n"
-    assert (ended.value.code, capsys.readouterr().err) == (runtime.INTERRUPTED, line)
+    assert (stopped.value.code, capsys.readouterr().err) == (runtime.INTERRUPTED, line)
     assert not output.exists()
     encode.main([*arguments, f"--output={output}"])
     assert sizes == [2, 2, 2, 2, 1] and "2 of 7 texts" in caplog.text
@@ -141,10 +141,10 @@ def test_memory_does_not_grow_with_the_rows(model, tmp_path):
     (tmp_path / "text.txt").write_text("rain\n" * 80_000)
     (tmp_path / "few.txt").write_text("rain\n" * 20_000)  # two blocks and a part
     command = [sys.executable, "-c", MEASURE, model, str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=200)
+    assert completed.returncode == 0, completed.stderr
     assert (tmp_path / "text.npy").stat().st_size >> 20 == 156
-    assert int(done.stdout.splitlines()[-1]) < 100, "MiB more than before, for two files of 156 MiB"
+    assert int(completed.stdout.splitlines()[-1]) < 100, "MiB more than before, for two files of 156 MiB"
 
 
 def test_compiled_programs_are_kept_in_the_cache_folder(model, tmp_path, monkeypatch):

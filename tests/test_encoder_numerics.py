@@ -1,4 +1,4 @@
-"""Packing, precision, dropout, long rows and devices: what must not change an encoder's vectors, and by how much they may."""
+"""How far packing, precision, dropout, long rows and devices may change an encoder's vectors."""
 
 import dataclasses
 import itertools
@@ -58,13 +58,13 @@ def test_a_dropped_head_is_one_whose_rows_of_the_output_matrix_are_zero(small):
     heads, path = definition.architecture.heads, "transformer/layers/0/attention/output/kernel"
     candidates = {}
     for dropped in itertools.chain.from_iterable(itertools.combinations(range(heads), n) for n in range(heads + 1)):
-        kept = np.array([0.0 if head in dropped else heads / max(heads - len(dropped), 1) for head in range(heads)])
-        by_row = np.repeat(kept, definition.architecture.hidden_size // heads)[:, None].astype(np.float32)
+        scales = np.array([0.0 if head in dropped else heads / max(heads - len(dropped), 1) for head in range(heads)])
+        by_row = np.repeat(scales, definition.architecture.hidden_size // heads)[:, None].astype(np.float32)
         candidates[dropped] = np.asarray(jitted_embed(definition, params | {path: params[path] * by_row}, tokens))
     seen = set()
     for seed in range(12):
-        got = np.asarray(jitted_embed(dropping, params, tokens, key=jax.random.key(seed)))
-        differences = {dropped: np.abs(got - vector).max() for dropped, vector in candidates.items()}
+        actual = np.asarray(jitted_embed(dropping, params, tokens, key=jax.random.key(seed)))
+        differences = {dropped: np.abs(actual - vector).max() for dropped, vector in candidates.items()}
         nearest = min(differences, key=differences.get)
         assert differences[nearest] < 1e-5
         seen.add(nearest)
@@ -76,7 +76,7 @@ LONG = dict(position_table=False, norm="rms", norm_place="pre", heads=4, key_hea
 
 
 @pytest.mark.parametrize(("window", "causal"), [(0, False), (0, True), (9, False)])
-def test_long_rows_attend_in_blocks_and_give_the_same(small, monkeypatch, window, causal):
+def test_attention_in_blocks_gives_the_same_vectors_and_gradients(small, monkeypatch, window, causal):
     kinds = (LayerKind(theta=100.0), LayerKind(theta=10.0, window=window))
     architecture = dataclasses.replace(small[0].architecture, **LONG, kinds=kinds, causal=causal)
     definition = EncoderDefinition(architecture=architecture, pooling=Pooling(tokens="weightedmean"))
@@ -91,8 +91,8 @@ def test_long_rows_attend_in_blocks_and_give_the_same(small, monkeypatch, window
 
     in_blocks = jax.jit(jax.value_and_grad(value, has_aux=True))(params)
     monkeypatch.setattr(attention, "MAX_WHOLE_ROW", 60)
-    whole = jax.jit(jax.value_and_grad(lambda params: value(params), has_aux=True))(params)
-    jax.tree.map(partial(np.testing.assert_allclose, atol=2e-5, rtol=1e-4), in_blocks, whole)
+    at_once = jax.jit(jax.value_and_grad(lambda params: value(params), has_aux=True))(params)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=2e-5, rtol=1e-4), in_blocks, at_once)
 
 
 @pytest.mark.parametrize("longest_whole", [512, 100])
@@ -111,20 +111,20 @@ def test_divided_rows_give_the_vectors_and_gradients_of_whole_ones(small, monkey
         return jnp.sum(vectors * vectors[:, ::-1]), vectors
 
     step = jax.jit(jax.value_and_grad(value, has_aux=True))
-    parts, whole = (step.lower(params, each).compile() for each in (tokens, tokens._replace(parts=None)))
-    results = parts(params, tokens), whole(params, tokens._replace(parts=None))
+    parts, undivided = (step.lower(params, batch).compile() for batch in (tokens, tokens._replace(parts=None)))
+    results = parts(params, tokens), undivided(params, tokens._replace(parts=None))
     jax.tree.map(partial(np.testing.assert_allclose, atol=2e-5, rtol=1e-4), *results)
     if longest_whole > 120:  # a loop over blocks is counted as one block
-        assert parts.cost_analysis()["flops"] < 0.9 * whole.cost_analysis()["flops"]
+        assert parts.cost_analysis()["flops"] < 0.9 * undivided.cost_analysis()["flops"]
 
 
-def test_groups_on_eight_devices_need_no_collective_and_give_the_same(small):
+def test_groups_on_eight_devices_need_no_collective_and_give_the_same_vectors(small):
     definition, key = with_pooling(small[0], "mean"), jax.random.key(1)
     tokens = cases.packed(cases.random_sequences(16, longest=12), groups=8, rows=2, length=16)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]), ("data",))
-    split, whole = (jax.NamedSharding(mesh, jax.P(*axes)) for axes in (("data",), ()))
-    forward = jax.jit(lambda p, t, key: embed(definition, p, t, key=key), in_shardings=(whole, split, whole))
+    split, replicated = (jax.NamedSharding(mesh, jax.P(*axes)) for axes in (("data",), ()))
+    forward = jax.jit(lambda p, t, key: embed(definition, p, t, key=key), in_shardings=(replicated, split, replicated))
     compiled = forward.lower(small[1], tokens, key).compile()
     assert not re.search(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter", compiled.as_text())
-    alone = jitted_embed(definition, small[1], tokens, key=key)
-    np.testing.assert_allclose(forward(small[1], tokens, key), alone, atol=1e-6)
+    expected = jitted_embed(definition, small[1], tokens, key=key)
+    np.testing.assert_allclose(forward(small[1], tokens, key), expected, atol=1e-6)

@@ -31,15 +31,15 @@ jitted_states = jax.jit(cases.hidden_states, static_argnums=0)
 def test_stacked_layers_give_the_vectors_of_unrolled_ones(tmp_path, mesh, monkeypatch, family):
     """Of all layers, with dropout; layers of several kinds, and a first one that differs, repeat twice."""
     cases.write_config(tmp_path, family)
-    drawn = read_architecture(tmp_path)
-    order = [*range(drawn.layers), *range(drawn.layers)]
-    architecture = dataclasses.replace(drawn.with_layers([0, *order] if drawn.kinds else order), drophead=0.2)
+    original = read_architecture(tmp_path)
+    order = [*range(original.layers), *range(original.layers)]
+    architecture = dataclasses.replace(original.with_layers([0, *order] if original.kinds else order), drophead=0.2)
     definition = EncoderDefinition(architecture=architecture, pooling=Pooling.parse("mean:all"))
     params, tokens = init_params(definition, jax.random.key(0)), cases.packed(cases.random_sequences(12), 2, 6)
     monkeypatch.setattr(sentence, "platform", lambda mesh: "tpu")
     stacked = sentence.with_stacks(architecture, mesh, params, np.stack)
     assert any(path.startswith(STACKED) for path in stacked) and len(stacked) <= len(params)
-    vectors = [jitted_embed(definition, each, tokens, key=jax.random.key(1)) for each in (params, stacked)]
+    vectors = [jitted_embed(definition, weights, tokens, key=jax.random.key(1)) for weights in (params, stacked)]
     np.testing.assert_allclose(*vectors, rtol=0, atol=1e-6)
 
 
@@ -50,17 +50,17 @@ def test_the_cases_have_every_family():
 @pytest.mark.parametrize("family", cases.CONFIGS)
 def test_every_family_equals_transformers_packed(tmp_path, family):
     """In whole rows and in divided ones; `test_folder.py` compares the vectors of padded sentences."""
-    theirs, ours = cases.write_encoder(tmp_path, family), load_model(str(tmp_path), pooling="mean")
+    torch_model, model = cases.write_encoder(tmp_path, family), load_model(str(tmp_path), pooling="mean")
     sequences = cases.random_sequences(12)
     sequences[0][[2, 3, 7]] = sequences[-1][0] = 1  # RoBERTa's and MPNet's padding token, which a text may contain
-    expected = [cases.torch_states(theirs, sequence).numpy() for sequence in sequences]
+    expected = [cases.torch_states(torch_model, sequence).numpy() for sequence in sequences]
     tokens = cases.divided(sequences, groups=2)
-    states = np.stack([np.asarray(state) for state in jitted_states(ours.definition, ours.params, tokens)])
+    states = np.stack([np.asarray(state) for state in jitted_states(model.definition, model.params, tokens)])
     for group, sentences_of in enumerate(np.split(np.arange(12), 2)):
-        for place, index in enumerate(sentences_of):
-            got = states[:, group][:, tokens.owner[group] == place]
-            np.testing.assert_allclose(got, expected[index], atol=1e-5 * np.abs(expected[index]).max(), rtol=1e-5)
-            mean, other = (unit(x[-1].mean(0)) for x in (got, expected[index]))
+        for number, index in enumerate(sentences_of):
+            actual = states[:, group][:, tokens.owner[group] == number]
+            np.testing.assert_allclose(actual, expected[index], atol=1e-5 * np.abs(expected[index]).max(), rtol=1e-5)
+            mean, other = (unit(x[-1].mean(0)) for x in (actual, expected[index]))
             assert np.abs(mean - other).max() <= TOLERANCE
 
 
@@ -120,7 +120,7 @@ BOTH_ROPES = dict(full_attention=DEFAULT_ROPE | dict(rope_theta=300.0), sliding_
         ("qwen3", dict(layer_types="removed", max_window_layers="removed")),
     ],
 )
-def test_a_file_says_what_transformers_makes_of_it(tmp_path, family, changes):
+def test_a_config_is_read_as_transformers_reads_it(tmp_path, family, changes):
     cases.write_config(tmp_path, family)
     plain = read_architecture(tmp_path)
     cases.edit_json(tmp_path / "config.json", **changes)
@@ -148,8 +148,8 @@ def test_variants_that_cannot_be_read_are_refused(tmp_path, family, changes, mes
 @pytest.mark.parametrize("name", hugging_face.ACTIVATIONS)
 def test_activations_are_those_of_their_names(name):
     x = np.linspace(-4.0, 4.0, 33, dtype=np.float32)
-    theirs = transformers.activations.ACT2FN[name](torch.as_tensor(x))
-    np.testing.assert_allclose(ACTIVATION_FUNCTIONS[hugging_face.ACTIVATIONS[name]](x), theirs, atol=1e-6)
+    expected = transformers.activations.ACT2FN[name](torch.as_tensor(x))
+    np.testing.assert_allclose(ACTIVATION_FUNCTIONS[hugging_face.ACTIVATIONS[name]](x), expected, atol=1e-6)
 
 
 PLAIN_POOLINGS = {
@@ -171,19 +171,19 @@ PLAIN_POOLINGS = {
 
 
 def test_poolings_equal_plain_torch(tmp_path):
-    theirs, ours = cases.write_encoder(tmp_path, "bert"), load_model(str(tmp_path), pooling="mean")
+    torch_model, model = cases.write_encoder(tmp_path, "bert"), load_model(str(tmp_path), pooling="mean")
     sequences = cases.random_sequences(6)
-    expected = [cases.torch_states(theirs, sequence) for sequence in sequences]
+    expected = [cases.torch_states(torch_model, sequence) for sequence in sequences]
 
     @jax.jit
     def all_poolings(params, tokens):
-        states = cases.hidden_states(ours.definition, params, tokens)
+        states = cases.hidden_states(model.definition, params, tokens)
         return {name: pooled(Pooling.parse(name), states, tokens) for name in PLAIN_POOLINGS}
 
     for tokens in (cases.padded(sequences, length=30), cases.packed(sequences, groups=2, rows=3)):
-        for name, vectors in all_poolings(ours.params, tokens).items():
+        for name, vectors in all_poolings(model.params, tokens).items():
             other = unit(np.stack([PLAIN_POOLINGS[name](states).numpy() for states in expected]))
-            assert with_pooling(ours.definition, name).embedding_width == other.shape[-1]
+            assert with_pooling(model.definition, name).embedding_width == other.shape[-1]
             assert np.abs(unit(np.asarray(vectors).reshape(6, -1)) - other).max() <= TOLERANCE, name
 
 
@@ -192,5 +192,5 @@ TEXTS = ["A man is eating food.", "", "Zwei Hunde spielen im Schnee — 雪!", "
 
 def test_minilm_equals_sentence_transformers():
     expected = SentenceTransformer(str(locate(TEACHER)), device="cpu").encode(TEXTS)
-    found = Embedder(load_model(TEACHER), compute_dtype="float32").encode(TEXTS)
-    assert np.abs(found - expected).max() <= TOLERANCE
+    vectors = Embedder(load_model(TEACHER), compute_dtype="float32").encode(TEXTS)
+    assert np.abs(vectors - expected).max() <= TOLERANCE

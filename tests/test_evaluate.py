@@ -55,15 +55,15 @@ def data(tmp_path):
     return folder
 
 
-def test_averages_are_of_all_sets_and_stand_behind_them():
+def test_averages_need_all_sets_and_come_after_them():
     scores = {f"auc/{name}": value for name, value in (("qqp", 0.5), ("qnli", 0.6), ("mrpc", 0.7))}
     assert suite.with_averages(scores) == {**scores, "auc/average": pytest.approx(0.6)}
     assert suite.with_averages({"auc/qqp": 0.5}) == {"auc/qqp": 0.5}
     scores = {"sts12": 0.1, "sts12/a": 0.9, "sts12/mean": 0.9, "sts12/weighted mean": 0.8, "auc/qqp": 0.5}
     scores |= {name: 0.2 for name in sts.TESTS[1:]}
     averages = {"average": (0.1 + 6 * 0.2) / 7, "average/mean": (0.9 + 6 * 0.2) / 7, "average/weighted mean": 2 / 7}
-    found = suite.with_averages(scores)  # sets without subsets count as a whole
-    assert found == pytest.approx(scores | averages) and list(found)[-4:] == [*averages, "auc/qqp"]
+    averaged = suite.with_averages(scores)  # sets without subsets count as a whole
+    assert averaged == pytest.approx(scores | averages) and list(averaged)[-4:] == [*averages, "auc/qqp"]
     scores = {"documents/a ndcg@10": 0.5, "documents/b ndcg@10": 0.7, "documents/b map": 0.1}
     average = scores | {"documents/average ndcg@10": pytest.approx(0.6)}
     assert suite.with_averages(scores) == suite.with_averages(scores, failed=["sts12"]) == average
@@ -74,8 +74,8 @@ def test_averages_are_of_all_sets_and_stand_behind_them():
 
 def test_scores_are_plain_finite_numbers(tmp_path):
     def values(score):
-        own = Evaluation(task="mine", scores=(), sets=lambda sources: (), run=lambda *_: {"mine/a": score})
-        result = suite.measured(own, TestSet(name="mine", is_repeatable=False), Model(embed=list), tmp_path)
+        evaluation = Evaluation(task="mine", scores=(), sets=lambda sources: (), run=lambda *_: {"mine/a": score})
+        result = suite.measured(evaluation, TestSet(name="mine", is_repeatable=False), Model(embed=list), tmp_path)
         return result.scores["mine/a"]
 
     assert type(values(np.float32(0.5))) is float and values(np.float32(0.5)) == 0.5
@@ -113,30 +113,30 @@ def test_results_say_how_each_model_reads(tmp_path):
     folder = write_orders(tmp_path / "set")
     save(tiny_model(tmp_path / "tokenizer"), tmp_path / "student")
     save(tiny_model(tmp_path / "tokenizer", seed=1), tmp_path / "teacher")
-    others = [f"--index_model={tmp_path / 'teacher'}"]
+    index_model = [f"--index_model={tmp_path / 'teacher'}"]
     prompts = ["--query_prompt=cat: ", "--document_prompt=dog: ", "--max_length=6"]
-    options = [f"--model={tmp_path / 'student'}", "--tasks=documents", "--data=", f"--retrieval={folder}", *others]
+    options = [f"--model={tmp_path / 'student'}", "--tasks=documents", "--data=", f"--retrieval={folder}", *index_model]
     evaluate.main([*options, *prompts, f"--out={tmp_path}/report/"])
-    found = json.loads((tmp_path / "report" / "results.json").read_text())
-    (row,), index = found["models"], found["index_model_reading"]
+    results = json.loads((tmp_path / "report" / "results.json").read_text())
+    (row,), index = results["models"], results["index_model_reading"]
     assert (row["max_length"], row["role_prompts"]) == (6, {"query": "cat: ", "document": "dog: "})
     assert (index["max_length"], index["role_prompts"]) == (6, {"query": "the cat ", "document": "dog: "})
-    assert (found["inputs"]["data"], found["inputs"]["retrieval"]) == ("", [str(folder)])
+    assert (results["inputs"]["data"], results["inputs"]["retrieval"]) == ("", [str(folder)])
 
 
 def test_truncated_vectors_have_a_row_for_each_width(tiny, tmp_path):
     folder = write_orders(tmp_path / "set")
     options = dict(retrieval=folder, index_model=tiny, dims=(8, 16))
-    found = jaxdistill.evaluate(tiny, **options)
-    assert [row["vector_bytes"] for row in found.results["models"]] == [32, 64]
-    known, embedder = read_test(folder), Embedder(load_model(tiny))
+    result = jaxdistill.evaluate(tiny, **options)
+    assert [row["vector_bytes"] for row in result.results["models"]] == [32, 64]
+    test_set, embedder = read_test(folder), Embedder(load_model(tiny))
     query, document = (
         lambda texts, role=role: embedder.encode(texts, role=role)[:, :8] for role in ("query", "document")
     )
     expected = documents.scored(
-        documents.ranked_by_vectors(query, document, known), known, f"documents/{known.name}"
+        documents.ranked_by_vectors(query, document, test_set), test_set, f"documents/{test_set.name}"
     ).scores
-    scores = found.scores[f"{tiny} (8)"]
+    scores = result.scores[f"{tiny} (8)"]
     assert {name: scores[name] for name in expected} == pytest.approx(expected)
     assert {name: scores[f"asymmetric {name}"] for name in expected} == pytest.approx(expected)
     for wrong in (17, 0, "many"):
@@ -146,11 +146,11 @@ def test_truncated_vectors_have_a_row_for_each_width(tiny, tmp_path):
         jaxdistill.evaluate(f"{tiny}+{tiny}", **options)
 
 
-def test_sets_of_the_hub_are_said_to_come_from_it_and_their_scores_are_not_cached(tiny, data, cache, monkeypatch):
+def test_results_name_the_hub_as_source_and_its_scores_are_not_cached(tiny, data, cache, monkeypatch):
     pairs = sts.read_set("sts-b", data)
     monkeypatch.setattr(sts, "read_set", lambda *_: pairs)
-    found = jaxdistill.evaluate(tiny, tasks="sts-b", data="").results
-    assert "mteb/stsbenchmark-sts on the Hugging Face hub" in found["protocol"]["sts-b"]
+    results = jaxdistill.evaluate(tiny, tasks="sts-b", data="").results
+    assert "mteb/stsbenchmark-sts on the Hugging Face hub" in results["protocol"]["sts-b"]
     assert not (cache / "scores").exists()
 
 
@@ -159,13 +159,13 @@ def test_an_ensemble_scores_pairs_by_the_mean_cosine_and_has_no_vectors(tiny, da
     models, out = [tiny, str(tmp_path / "other")], tmp_path / "results.json"
     options = ["--tasks=sts-b-dev,geometry", f"--data={data}", f"--out={out}"]
     _, errors = run([f"--model={(spec := '+'.join(models))}", f"--model={tiny}", *options], capsys, status=2)
-    ensemble, alone = json.loads(out.read_text())["models"]
+    ensemble, single = json.loads(out.read_text())["models"]
     pairs = sts.read_set("sts-b-dev", data)
     cosines = [similarities(Embedder(load_model(model)).encode, pairs.first, pairs.second) for model in models]
-    wanted = spearman(pairs.scores, np.mean(cosines, axis=0), name="")
-    assert ensemble["scores"] == {"sts-b-dev": pytest.approx(wanted)}
-    assert alone["scores"]["sts-b-dev"] != pytest.approx(wanted) and "geometry/anisotropy" in alone["scores"]
-    assert ensemble["parameters"] == 2 * alone["parameters"] and len(ensemble["members"]) == 2
+    expected = spearman(pairs.scores, np.mean(cosines, axis=0), name="")
+    assert ensemble["scores"] == {"sts-b-dev": pytest.approx(expected)}
+    assert single["scores"]["sts-b-dev"] != pytest.approx(expected) and "geometry/anisotropy" in single["scores"]
+    assert ensemble["parameters"] == 2 * single["parameters"] and len(ensemble["members"]) == 2
     assert [line for line in errors if line.startswith("failed")] == [
         f"failed: geometry of {spec}: {spec} is an ensemble: it has no vectors of sentences; score pairs."
     ]
@@ -185,16 +185,16 @@ def test_quotes_of_a_table_are_read_as_its_prefix_says(tiny, tmp_path):
 def test_a_loaded_model_is_scored_as_it_was_loaded(tiny, data):
     pairs = data.parent / "own.tsv.gz"
     loaded = jaxdistill.load(tiny, max_length=4)
-    own, short = jaxdistill.evaluate(loaded, pairs=pairs), jaxdistill.evaluate(tiny, max_length=4, pairs=pairs)
-    assert own.scores == short.scores != jaxdistill.evaluate([tiny], pairs=pairs).scores
-    assert own.results["models"][0]["max_length"] == 4 and own.results_file is own.report is None
+    as_loaded, short = jaxdistill.evaluate(loaded, pairs=pairs), jaxdistill.evaluate(tiny, max_length=4, pairs=pairs)
+    assert as_loaded.scores == short.scores != jaxdistill.evaluate([tiny], pairs=pairs).scores
+    assert as_loaded.results["models"][0]["max_length"] == 4 and as_loaded.results_file is as_loaded.report is None
     with pytest.raises(
         InputError, match="max_length and prompt are of models given by name; give them to jaxdistill.load"
     ):
         jaxdistill.evaluate(loaded, pairs=pairs, max_length=8)
-    for others in ([jaxdistill.load(tiny)], [tiny]):
+    for duplicates in ([jaxdistill.load(tiny)], [tiny]):
         with pytest.raises(InputError, match="tiny is given more than once, but scores are named by model"):
-            jaxdistill.evaluate([loaded, *others], pairs=pairs)
+            jaxdistill.evaluate([loaded, *duplicates], pairs=pairs)
 
 
 def test_models_are_compared_with_a_teacher_on_a_text(tiny, tmp_path):
@@ -229,14 +229,14 @@ def test_whitened_vectors_are_scored_and_not_mistaken_for_others(tiny, data, tmp
     transform = whitening_on(embed, [str(tmp_path / "text.txt")])
     pairs = sts.read_set("sts-b-dev", data)
     plain, whitened = (
-        spearman(pairs.scores, similarities(each, pairs.first, pairs.second), name="")
-        for each in (embed, lambda texts: transform(embed(texts)))
+        spearman(pairs.scores, similarities(encoder, pairs.first, pairs.second), name="")
+        for encoder in (embed, lambda texts: transform(embed(texts)))
     )
     assert plain != pytest.approx(whitened)
     options = {"whiten": tmp_path / "text.txt"}
-    for more, score in (({}, plain), (options, whitened), ({}, plain)):
-        found = jaxdistill.evaluate(tiny, tasks="sts-b-dev", data=data, **more)
-        assert found.scores[tiny]["sts-b-dev"] == pytest.approx(score)
+    for extra, score in (({}, plain), (options, whitened), ({}, plain)):
+        result = jaxdistill.evaluate(tiny, tasks="sts-b-dev", data=data, **extra)
+        assert result.scores[tiny]["sts-b-dev"] == pytest.approx(score)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_bad_options_are_one_clear_error_before_a_model_is_loaded(arguments, mes
     assert "\n" not in str(error.value)
 
 
-def test_what_fails_costs_itself_only(tiny, data, tmp_path, capsys):
+def test_a_failing_evaluation_does_not_stop_the_others(tiny, data, tmp_path, capsys):
     """A malformed line, a label of the wrong type, a model of an unknown family: a line each, the rest goes on."""
     write(data / "transfer" / "mr.all.tsv.gz", [*LABELLED, "1\tone\ttoo many"])
     write(data / "transfer" / "subj.all.tsv.gz", ["label\tsentence", "positive\tfine"])
@@ -294,7 +294,7 @@ def test_a_finished_set_is_not_scored_twice_unless_the_precision_differs(tiny, d
     assert sum("measured again" in line for line in errors) == 3
 
 
-def test_no_file_of_others_and_no_results_of_other_inputs_are_replaced(tiny, data, tmp_path, capsys, monkeypatch):
+def test_foreign_files_and_results_of_other_inputs_are_not_replaced(tiny, data, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pairs, out = tmp_path / "own.tsv.gz", tmp_path / "results.json"
     (tmp_path / "link").symlink_to(pairs)
@@ -323,5 +323,5 @@ def test_the_teacher_has_its_published_scores(data_folder, tmp_path):
     out = tmp_path / "results.json"
     options = [f"--model={TEACHER}", f"--tasks={','.join(TEACHER_SCORES)}", f"--data={data_folder}", f"--out={out}"]
     program.run("evaluate", options, variables={"XLA_FLAGS": ""})
-    (scores,) = [found["scores"] for found in json.loads(out.read_text())["models"]]
+    (scores,) = [model["scores"] for model in json.loads(out.read_text())["models"]]
     assert {name: 100 * scores[name] for name in TEACHER_SCORES} == pytest.approx(TEACHER_SCORES, abs=0.02)

@@ -1,4 +1,4 @@
-"""A student leaves a run whole, checked, and without harm to what was there."""
+"""Exports are complete and checked, and do not overwrite files of others."""
 
 import dataclasses
 import json
@@ -40,7 +40,7 @@ def test_servers_find_the_nested_widths_in_the_configuration(model, tmp_path):
     )
 
 
-def test_an_earlier_export_is_replaced_and_what_the_user_put_into_it_stays(model, tmp_path, unchecked):
+def test_an_earlier_export_is_replaced_and_files_that_the_user_added_stay(model, tmp_path, unchecked):
     folder = export(model, tmp_path / "export", facts=Facts(name="first"))
     (folder / "notes").mkdir()
     (folder / "notes" / "mine.txt").write_text("kept")
