@@ -43,14 +43,14 @@ def test_a_student_of_another_model_starts_close_to_its_teacher(tmp_path):
     for init in ("fitted", "uniform"):
         run = build(starting(tmp_path, init), tmp_path / "run", progress=False)
         (teacher,), student = run.teachers.values(), run.student
-        mine, wanted = (Embedder(model).encode(text) for model in (student, teacher))
-        lengths = np.linalg.norm(mine, axis=1) * np.linalg.norm(wanted, axis=1)
-        cosines[init] = np.mean(np.sum(mine * wanted, axis=1) / lengths)
+        student_vectors, teacher_vectors = (Embedder(model).encode(text) for model in (student, teacher))
+        lengths = np.linalg.norm(student_vectors, axis=1) * np.linalg.norm(teacher_vectors, axis=1)
+        cosines[init] = np.mean(np.sum(student_vectors * teacher_vectors, axis=1) / lengths)
     assert cosines["fitted"] > 0.9 > cosines["uniform"]
 
 
-def test_teacher_and_student_give_vectors_as_pooled_where_asked(tmp_path):
-    """As without the Normalize module of the checkpoint: their lengths are then compared too."""
+def test_without_normalize_teacher_and_student_give_vectors_as_pooled(tmp_path):
+    """As if the checkpoint had no Normalize module, so that lengths are compared too."""
     program.write_teacher(tmp_path)
     lengths = {}
     for start in ("teacher", str(tmp_path / "model")):
@@ -59,9 +59,9 @@ def test_teacher_and_student_give_vectors_as_pooled_where_asked(tmp_path):
             config = parse_config(raw | dict(objective=dict(kind="embedding")))
             (teacher,) = config.teacher.load(context_of(config, tmp_path))
             student = make_student(config, (teacher,), tmp_path)
-            mine, wanted = (Embedder(model).encode(TEXT[:8]) for model in (student, teacher))
-            np.testing.assert_allclose(mine, wanted, rtol=1e-5)
-            lengths[normalize] = np.linalg.norm(mine, axis=1)
+            student_vectors, teacher_vectors = (Embedder(model).encode(TEXT[:8]) for model in (student, teacher))
+            np.testing.assert_allclose(student_vectors, teacher_vectors, rtol=1e-5)
+            lengths[normalize] = np.linalg.norm(student_vectors, axis=1)
         np.testing.assert_allclose(lengths[True], 1.0, rtol=1e-3)
         assert np.ptp(lengths[False]) > 0.01 and lengths[False].mean() > 1.5
     with pytest.raises(InputError, match="2 teachers' vectors are joined at unit length"):
@@ -82,7 +82,7 @@ def test_students_start_close_to_targets_that_are_whitened_and_reduced(tmp_path,
         reserved = run.batches.reserved
         assert len(reserved)  # rows to which the student is not fitted
         embedder = Embedder(run.student)
-        mine = embedder.encode([run.store.text("text", row) for row in reserved])
-        wanted = run.batches._targets[0][reserved]
-        cosines = np.sum(mine * wanted, axis=1) / np.linalg.norm(mine, axis=1)
+        student_vectors = embedder.encode([run.store.text("text", row) for row in reserved])
+        targets = run.batches._targets[0][reserved]
+        cosines = np.sum(student_vectors * targets, axis=1) / np.linalg.norm(student_vectors, axis=1)
         assert np.mean(cosines) > 0.25, (student.kind, rows)

@@ -28,12 +28,12 @@ def tokens_of(model, texts):
     return cases.padded([np.asarray(e.ids) for e in model.tokenizer.encode_batch(texts)], length=64)
 
 
-def ours(model, texts=TEXTS):
+def jax_vectors(model, texts=TEXTS):
     definition = dataclasses.replace(model.definition, normalize=True)
     return np.asarray(jitted_embed(definition, model.params, tokens_of(model, texts)))[:, 0]
 
 
-def theirs(folder, texts=TEXTS):
+def reference_vectors(folder, texts=TEXTS):
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(folder), device="cpu")
@@ -41,14 +41,14 @@ def theirs(folder, texts=TEXTS):
 
 
 @pytest.mark.parametrize("family", [name for name in cases.CONFIGS if ":" not in name])
-def test_every_family_survives_the_way_out_and_back(tmp_path, family):
+def test_every_family_survives_a_round_trip(tmp_path, family):
     cases.write_encoder(tmp_path / "in", family)
     model = load_model(str(tmp_path / "in"), pooling="mean")
     model = surgery.add_head(surgery.from_layers(model, "even:2"), 24, key=jax.random.key(0))
     save(model, tmp_path / "out")
-    again = load_model(str(tmp_path / "out"))
-    assert again.definition == model.definition and again.max_length == model.max_length
-    assert all(np.array_equal(again.params[path], model.params[path]) for path in model.params)
+    reloaded = load_model(str(tmp_path / "out"))
+    assert reloaded.definition == model.definition and reloaded.max_length == model.max_length
+    assert all(np.array_equal(reloaded.params[path], model.params[path]) for path in model.params)
     assert not loading_report(tmp_path / "out")
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config.get("num_hidden_layers", config.get("n_layers")) == 2
@@ -69,8 +69,8 @@ def test_poolings_that_the_format_can_express_give_the_same_vectors(tmp_path, be
     model = surgery.add_head(load_model(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))
     model = dataclasses.replace(model, definition=dataclasses.replace(model.definition, normalize=True))
     save(model, tmp_path)
-    assert np.abs(theirs(tmp_path) - ours(model)).max() <= TOLERANCE
-    assert np.abs(ours(load_model(str(tmp_path))) - ours(model)).max() <= TOLERANCE
+    assert np.abs(reference_vectors(tmp_path) - jax_vectors(model)).max() <= TOLERANCE
+    assert np.abs(jax_vectors(load_model(str(tmp_path))) - jax_vectors(model)).max() <= TOLERANCE
     assert not loading_report(tmp_path)
 
 
@@ -90,10 +90,10 @@ def test_poolings_of_decoders_and_several_modules_behind_them(tmp_path, family, 
     model = dataclasses.replace(model, definition=definition, params=model.params | norm)
     model = surgery.add_head(model, 24, key=jax.random.key(1))
     save(model, tmp_path / "out")
-    assert np.abs(theirs(tmp_path / "out") - ours(model)).max() <= TOLERANCE
-    again = load_model(str(tmp_path / "out"))
-    assert again.definition == model.definition
-    assert all(np.array_equal(again.params[path], model.params[path]) for path in model.params)
+    assert np.abs(reference_vectors(tmp_path / "out") - jax_vectors(model)).max() <= TOLERANCE
+    reloaded = load_model(str(tmp_path / "out"))
+    assert reloaded.definition == model.definition
+    assert all(np.array_equal(reloaded.params[path], model.params[path]) for path in model.params)
 
 
 @pytest.mark.parametrize("head", [True, False])
@@ -102,11 +102,11 @@ def test_the_first_numbers_of_a_nested_model_are_its_own_model(tmp_path, bert_fo
     model = surgery.add_head(model, 24, key=jax.random.key(0)) if head else model
     narrow = surgery.first_numbers(model, 8)
     assert narrow.digest() != model.digest() and narrow.definition.embedding_width == 8
-    whole = np.asarray(jitted_embed(model.definition, model.params, tokens_of(model, TEXTS)))[:, 0, :8]
-    expected = whole / np.linalg.norm(whole, axis=1, keepdims=True)
-    assert np.abs(ours(narrow) - expected).max() <= TOLERANCE
+    vectors = np.asarray(jitted_embed(model.definition, model.params, tokens_of(model, TEXTS)))[:, 0, :8]
+    expected = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert np.abs(jax_vectors(narrow) - expected).max() <= TOLERANCE
     save(narrow, tmp_path)
-    assert np.abs(theirs(tmp_path) - expected).max() <= TOLERANCE
+    assert np.abs(reference_vectors(tmp_path) - expected).max() <= TOLERANCE
     context = ModelContext(data=Data(), student_views=("text",))
     (teacher,) = Live(model=str(tmp_path), dims=4).load(context)
     assert teacher.definition.embedding_width == 4
@@ -120,11 +120,11 @@ def test_the_first_numbers_of_a_nested_model_are_its_own_model(tmp_path, bert_fo
 def test_poolings_that_sentence_transformers_lacks_are_read_by_this_project_alone(tmp_path, bert_folder, pooling):
     model = surgery.add_head(load_model(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))
     save(model, tmp_path)
-    again = load_model(str(tmp_path))
-    assert str(again.definition.pooling) == pooling
-    assert np.abs(ours(again) - ours(model)).max() <= TOLERANCE
+    reloaded = load_model(str(tmp_path))
+    assert str(reloaded.definition.pooling) == pooling
+    assert np.abs(jax_vectors(reloaded) - jax_vectors(model)).max() <= TOLERANCE
     with pytest.raises((ValueError, ImportError), match="jaxdistill.LayerPooling"):
-        theirs(tmp_path)
+        reference_vectors(tmp_path)
     assert not loading_report(tmp_path)
 
 
@@ -134,11 +134,11 @@ def test_prompts_and_their_default_are_kept(tmp_path, bert_folder):
     model = load_model(str(bert_folder), pooling="mean", prompt="w9 w8 ")
     assert model.prompt == "w9 w8 "
     save(model, tmp_path)
-    again = load_model(str(tmp_path))
-    assert (again.prompts, again.default_prompt) == (model.prompts, "prompt")
+    reloaded = load_model(str(tmp_path))
+    assert (reloaded.prompts, reloaded.default_prompt) == (model.prompts, "prompt")
     texts = ["w1 w2", "w3"]
     reference = SentenceTransformer(str(tmp_path), device="cpu").encode(texts, normalize_embeddings=True)
-    assert np.abs(reference - ours(model, [model.prompt + text for text in texts])).max() <= TOLERANCE
+    assert np.abs(reference - jax_vectors(model, [model.prompt + text for text in texts])).max() <= TOLERANCE
     assert load_model(str(tmp_path), prompt="prompt").default_prompt == "prompt"
 
 
@@ -163,15 +163,15 @@ def test_modules_of_an_unknown_type_or_order_are_refused(tmp_path, bert_folder):
 def test_dropout_among_the_modules_changes_no_vector_and_only_sentences_are_normalised(tmp_path, bert_folder):
     model = load_model(str(saved(tmp_path, bert_folder)))
     modules = json.loads((tmp_path / "modules.json").read_text())
-    for place, kind in ((2, "Dropout"), (4, "Normalize")):
-        modules.insert(place, {"path": f"{place}_{kind}", "type": f"sentence_transformers.models.{kind}"})
-        (tmp_path / f"{place}_{kind}").mkdir()
-        (tmp_path / f"{place}_{kind}" / "config.json").write_text("{}")
-    modules = [module | {"idx": place, "name": str(place)} for place, module in enumerate(modules)]
+    for index, kind in ((2, "Dropout"), (4, "Normalize")):
+        modules.insert(index, {"path": f"{index}_{kind}", "type": f"sentence_transformers.models.{kind}"})
+        (tmp_path / f"{index}_{kind}").mkdir()
+        (tmp_path / f"{index}_{kind}" / "config.json").write_text("{}")
+    modules = [module | {"idx": index, "name": str(index)} for index, module in enumerate(modules)]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
-    again = load_model(str(tmp_path))
-    assert again.definition == dataclasses.replace(model.definition, normalize=True)
-    assert np.abs(ours(again) - theirs(tmp_path)).max() <= TOLERANCE
+    reloaded = load_model(str(tmp_path))
+    assert reloaded.definition == dataclasses.replace(model.definition, normalize=True)
+    assert np.abs(jax_vectors(reloaded) - reference_vectors(tmp_path)).max() <= TOLERANCE
     (tmp_path / "4_Normalize" / "config.json").write_text('{"module_input_name": "token_embeddings"}')
     with pytest.raises(InputError, match='module_input_name="token_embeddings"; only "sentence_embedding" can be read'):
         load_model(str(tmp_path))
@@ -186,15 +186,15 @@ def test_a_classifier_behind_a_pooling_is_a_sentence_encoder(tmp_path, bert_fold
         assert read_modules(tmp_path).labels == 0
 
 
-def test_null_is_absent_where_published_models_have_it(tmp_path, bert_folder):
+def test_null_counts_as_absent_where_published_models_have_it(tmp_path, bert_folder):
     model = load_model(str(saved(tmp_path, bert_folder)))
     cases.edit_json(tmp_path / "sentence_bert_config.json", max_seq_length=None, do_lower_case=None)
     cases.edit_json(
         tmp_path / "config_sentence_transformers.json", prompts={"query": None}, default_prompt_name="query"
     )
     cases.edit_json(tmp_path / "config.json", pad_token_id=None, architectures=None)
-    again = load_model(str(tmp_path))
-    assert (again.max_length, again.prompt) == (model.max_length, "")
+    reloaded = load_model(str(tmp_path))
+    assert (reloaded.max_length, reloaded.prompt) == (model.max_length, "")
     cases.edit_json(tmp_path / "config_sentence_transformers.json", default_prompt_name="document")
     assert load_model(str(tmp_path)).prompt == ""  # sentence-transformers has both roles, empty
 
@@ -217,8 +217,8 @@ def test_linear_heads_act_on_tokens_where_pooling_takes_a_mean(tmp_path, bert_fo
     save(model, tmp_path)
     paths = [module["path"] for module in json.loads((tmp_path / "modules.json").read_text())]
     assert load_model(str(tmp_path)).definition == model.definition
-    assert np.abs(theirs(tmp_path) - ours(model)).max() <= TOLERANCE
+    assert np.abs(reference_vectors(tmp_path) - jax_vectors(model)).max() <= TOLERANCE
     position = 2 if pooling == "mean:last2" else 1  # WeightedLayerPooling comes first
-    moved = 0 if pooling == "max" else 2
-    assert paths[position + moved] == f"{position + moved}_Pooling"
+    offset = 0 if pooling == "max" else 2
+    assert paths[position + offset] == f"{position + offset}_Pooling"
     assert paths[-1] == f"{position + 3}_Normalize"

@@ -22,7 +22,7 @@ def teacher(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def places(tmp_path, monkeypatch):
+def working_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
@@ -36,12 +36,12 @@ def test_all_names_of_the_api_are_there_and_listed():
 
 
 def test_the_examples_of_the_docstrings_run(teacher, monkeypatch):
-    shown = {"jaxdistill": jaxdistill, "TEACHER": teacher, "model": jaxdistill.load(teacher)}
+    namespace = {"jaxdistill": jaxdistill, "TEACHER": teacher, "model": jaxdistill.load(teacher)}
     objects = [api.distill, jaxdistill.load, encode.encode, mine.mine]
     objects += [Embedder.encode, Embedder.similarity, text.columns_of]
-    for found in objects:
-        names = dict(shown if found not in objects[-1:] else vars(inspect.getmodule(found)))
-        examples = doctest.DocTestParser().get_examples(inspect.getdoc(found))
+    for function in objects:
+        names = dict(namespace if function not in objects[-1:] else vars(inspect.getmodule(function)))
+        examples = doctest.DocTestParser().get_examples(inspect.getdoc(function))
         assert examples
         for example in examples:
             if example.want:

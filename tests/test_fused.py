@@ -49,19 +49,19 @@ def plain(query, keys, value, owner, *, window: int, causal: bool):
     ],
 )
 def test_the_kernel_equals_plain_attention(slots, window, causal, shared, dtype, allowed):
-    *given, owner = inputs(slots, shared, dtype)
+    *operands, owner = inputs(slots, shared, dtype)
     kernel = partial(fused.fused, owner=owner, window=window, causal=causal, interpret=True)
 
     def outcome(function):
-        found, back = jax.vjp(lambda *given: function(*given).astype(jnp.float32), *given)
-        return found, *back(jnp.sin(jnp.arange(found.size, dtype=jnp.float32)).reshape(found.shape))
+        output, pullback = jax.vjp(lambda *operands: function(*operands).astype(jnp.float32), *operands)
+        return output, *pullback(jnp.sin(jnp.arange(output.size, dtype=jnp.float32)).reshape(output.shape))
 
-    wanted = jax.jit(lambda: outcome(partial(plain, owner=owner, window=window, causal=causal)))()
+    references = jax.jit(lambda: outcome(partial(plain, owner=owner, window=window, causal=causal)))()
     with jax.set_mesh(ONE):
-        found = jax.jit(lambda: outcome(kernel))()
-    for mine, theirs in zip(found, wanted, strict=True):
-        scale = float(jnp.max(jnp.abs(theirs.astype(jnp.float32))))
-        np.testing.assert_allclose(mine.astype(jnp.float32), theirs.astype(jnp.float32), rtol=0, atol=allowed * scale)
+        outputs = jax.jit(lambda: outcome(kernel))()
+    for value, target in zip(outputs, references, strict=True):
+        scale = float(jnp.max(jnp.abs(target.astype(jnp.float32))))
+        np.testing.assert_allclose(value.astype(jnp.float32), target.astype(jnp.float32), rtol=0, atol=allowed * scale)
 
 
 def test_an_encoder_on_several_devices_uses_the_kernel_and_finds_the_same_vectors(monkeypatch):
@@ -70,9 +70,9 @@ def test_an_encoder_on_several_devices_uses_the_kernel_and_finds_the_same_vector
     architecture = dataclasses.replace(small.architecture, relative_buckets=0, layers=1)
     model = EncoderDefinition(architecture=architecture, pooling=Pooling(tokens="mean"))
     long = cases.packed(cases.random_sequences(8), groups=2, rows=1, length=256)
-    wanted = cases.jitted_embed(model, params, long)
+    expected = cases.jitted_embed(model, params, long)
     monkeypatch.setattr(attention, "should_fuse", lambda *_: True)
     monkeypatch.setattr(attention, "fused", partial(fused.fused, interpret=True))
     with jax.set_mesh(make_mesh(devices=jax.devices()[:4], model_axis=2)):
-        found = jax.jit(partial(embed, model))(params, long)
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+        actual = jax.jit(partial(embed, model))(params, long)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)

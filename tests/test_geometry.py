@@ -15,10 +15,10 @@ from jaxdistill.training import dev
 
 def test_alignment_and_uniformity_by_hand():
     """Right angles: distance sqrt(2), and its square 2."""
-    one, other = np.eye(2)[:1], np.eye(2)[1:]
-    assert geometry.alignment(one, other, power=2) == pytest.approx(2.0)
-    assert geometry.alignment(one, other, power=1) == pytest.approx(2.0**0.5)
-    assert geometry.alignment(one, one, power=2) == 0.0
+    first, second = np.eye(2)[:1], np.eye(2)[1:]
+    assert geometry.alignment(first, second, power=2) == pytest.approx(2.0)
+    assert geometry.alignment(first, second, power=1) == pytest.approx(2.0**0.5)
+    assert geometry.alignment(first, first, power=2) == 0.0
     right_angle_and_same = np.array([0.0, 1.0])
     assert geometry.uniformity(right_angle_and_same, power=2) == pytest.approx(np.log((np.exp(-4) + 1) / 2))
     assert geometry.uniformity(right_angle_and_same, power=1) == pytest.approx(np.log((np.exp(-2 * 2**0.5) + 1) / 2))
@@ -35,14 +35,14 @@ def test_area_under_roc_by_hand():
 
 def test_pairs_that_choose_a_model_are_not_those_that_score_it(tmp_path, data_folder):
     plan = suite.planned(["pairs"], Sources(data=str(data_folder)))
-    tests = {one.name: pairs.binary_pairs(one.file, one.content) for _, one in plan.sets}
+    tests = {test_set.name: pairs.binary_pairs(test_set.file, test_set.content) for _, test_set in plan.sets}
     sizes = {name: len(pairs.scores) for name, pairs in tests.items()}
     assert sizes == {"auc/qqp": 1000, "auc/qnli": 4463, "auc/mrpc": 1725}
     for name, size in {"qnli": 1000, "mrpc": 408}.items():
         file, rows = pairs.DEV[f"{name}-dev/auc"]
-        found, test = pairs.binary_pairs(data_folder / file, rows), tests[f"auc/{name}"]
-        assert len(found.scores) == size
-        assert not set(zip(found.first, found.second, strict=True)) & set(zip(test.first, test.second, strict=True))
+        devset, test = pairs.binary_pairs(data_folder / file, rows), tests[f"auc/{name}"]
+        assert len(devset.scores) == size
+        assert not set(zip(devset.first, devset.second, strict=True)) & set(zip(test.first, test.second, strict=True))
     (tmp_path / "qnli.dev.tsv.gz").write_bytes(gzip.compress(b"label\tsentence1\tsentence2\n1\ta\tb\n"))
     for rows in (slice(1000, None), slice(1000)):  # no pairs, and pairs of one label
         with pytest.raises(InputError, match="qnli.dev.tsv.gz: its [01] pairs must have at least two different scores"):
@@ -53,7 +53,7 @@ class Reader:
     """Reads pairs, as a cross-encoder does: alike are those with the same first letter."""
 
     def score(self, first, second):
-        return np.array([float(one[0] == other[0]) for one, other in zip(first, second, strict=True)])
+        return np.array([float(left[0] == right[0]) for left, right in zip(first, second, strict=True)])
 
     def __call__(self, sentences):
         raise AssertionError("a cross-encoder has no vectors")

@@ -1,4 +1,4 @@
-"""How many files of the package lie on the way of an option, of a text and of a checkpoint.
+"""How many files of the package an option, a text and a checkpoint pass through.
 
 A file counts if one of its functions is on the call stack: for an option, when the objective is made of it and when the loss reads
 it; for a text, when its lines are read, tokenised, packed and placed on the devices; for a checkpoint, when it is read and when the
@@ -46,7 +46,7 @@ def watched(patched: pytest.MonkeyPatch, *functions) -> set[str]:
     return files
 
 
-def test_few_files_lie_on_the_way(tmp_path):
+def test_options_texts_and_checkpoints_pass_through_few_files(tmp_path):
     with pytest.MonkeyPatch.context() as patched:
         option = watched(patched, (ConGen, "__init__"), (ConGen, "__call__"))
         steps = (text.Table, "cells"), (tokens, "tokenised_words"), (packing, "filled"), (mesh, "place_batch")

@@ -28,18 +28,18 @@ def store_of_pairs(folder, pairs, tokenizer, max_length, *, dedupe=False):
 
 
 @pytest.mark.parametrize("view", ["pair", "pair:reversed"])
-def test_a_pair_is_what_the_tokenizer_makes_of_it(view, tmp_path):
-    """Where both are longer than the text's longest sentence, which of them keeps the odd token is not known any more."""
+def test_a_pair_has_the_tokens_that_the_tokenizer_gives(view, tmp_path):
+    """If both are longer than the text's longest sentence, either may keep the odd token."""
     words = ["cat", "dog", "sleeps", "rain"] * 3
     pairs = [(" ".join(words[:first]), " ".join(words[-second:])) for first in (1, 5, 12) for second in (1, 6, 11)]
     model = tiny_model(tmp_path / "model", max_length=16)
     store = store_of_pairs(tmp_path, pairs, model.tokenizer, 16)
-    found = views.viewed(
+    ragged = views.viewed(
         views.parse_view(view, store.columns), store, np.arange(len(pairs)), lambda: pytest.fail("random")
     )
     model.tokenizer.enable_truncation(16, strategy="longest_first")
-    sequences = np.split(found.ids, np.cumsum(found.lengths)[:-1])
-    for sequence, first, pair in zip(sequences, found.firsts, pairs, strict=True):
+    sequences = np.split(ragged.ids, np.cumsum(ragged.lengths)[:-1])
+    for sequence, first, pair in zip(sequences, ragged.firsts, pairs, strict=True):
         expected = model.tokenizer.encode(*(pair[::-1] if view == "pair:reversed" else pair))
         assert sequence.tolist() == expected.ids
         assert (np.arange(len(sequence)) >= first).astype(int).tolist() == expected.type_ids
@@ -51,7 +51,7 @@ def pairs():
     return [(sentences[i], sentences[(5 * i + 3) % 12]) for i in range(12)] + [(sentences[0], sentences[1])]
 
 
-def made(labellers, store, folder):
+def stored_labels(labellers, store, folder):
     inputs = TargetInputs(store, Data(cache_folder=str(folder)), CoSENT(), (), labellers, jnp.float32, progress=False)
     return Labels().stored(inputs)[0]
 
@@ -61,10 +61,10 @@ def test_labels_are_the_mean_of_cosines_or_of_sigmoids(pairs, tmp_path):
     store = store_of_pairs(tmp_path, pairs, bis[0].tokenizer, 16)
     first, second = zip(*pairs, strict=True)
     for labellers in (bis, [surgery.cross_encoder(bi, key=jax.random.key(0)) for bi in bis]):
-        alone = [Embedder(labeller).score(first, second) for labeller in labellers]
-        found = made(labellers, store, tmp_path / "labels")
-        np.testing.assert_allclose(found[:, 0], np.mean(alone, axis=0), atol=1e-6)
-        np.testing.assert_allclose(made(labellers[:1], store, tmp_path / "labels")[:, 0], alone[0], atol=1e-6)
+        scores = [Embedder(labeller).score(first, second) for labeller in labellers]
+        labels = stored_labels(labellers, store, tmp_path / "labels")
+        np.testing.assert_allclose(labels[:, 0], np.mean(scores, axis=0), atol=1e-6)
+        np.testing.assert_allclose(stored_labels(labellers[:1], store, tmp_path / "labels")[:, 0], scores[0], atol=1e-6)
 
 
 def test_scores_of_ones_own_stay_with_their_pairs(tmp_path):
@@ -78,8 +78,8 @@ def test_scores_of_ones_own_stay_with_their_pairs(tmp_path):
         labellers = config.teacher.labellers(context_of(config, tmp_path))
         return Targets(config, CoSENT(), teachers=(), labellers=labellers, store=store, progress=False)
 
-    found = targets_of(np.float32([[0.9], [0.8], [0.1], [0.3]]))
-    np.testing.assert_allclose(found.rows(np.arange(3))[:, 0], [0.9, 0.1, 0.3])  # the second pair is the first
-    assert found.width == 0
+    targets = targets_of(np.float32([[0.9], [0.8], [0.1], [0.3]]))
+    np.testing.assert_allclose(targets.rows(np.arange(3))[:, 0], [0.9, 0.1, 0.3])  # the second pair is the first
+    assert targets.width == 0
     with pytest.raises(InputError, match=r"2 numbers per row, .* one score per pair"):
         targets_of(np.zeros((4, 2), np.float32))

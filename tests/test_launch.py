@@ -58,9 +58,9 @@ def machine(tmp_path, monkeypatch):
 def launched(script, *arguments, status=0):
     """What a script prints, or its error."""
     command = [str(ROOT / "launch" / script), *map(str, arguments)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == status, ended.stderr
-    return ended.stdout if status == 0 else ended.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert completed.returncode == status, completed.stderr
+    return completed.stdout if status == 0 else completed.stderr
 
 
 def recorded(machine):
@@ -92,9 +92,9 @@ def test_a_training_is_checked_and_submitted_to_skypilot(machine, gpus, extra, o
         (["--gpus=v5e-16"], "give --gpus=tpu-v5litepod-16."),
     ],
 )
-def test_what_is_missing_is_said_in_one_line(machine, options, words):
-    said = launched("sky.sh", *options, "--", *IN_BUCKET, status=2)
-    assert said.startswith("error: ") and words in said and said.count("\n") == 1 and not recorded(machine)
+def test_missing_and_wrong_options_are_reported_in_one_line(machine, options, words):
+    output = launched("sky.sh", *options, "--", *IN_BUCKET, status=2)
+    assert output.startswith("error: ") and words in output and output.count("\n") == 1 and not recorded(machine)
 
 
 @pytest.mark.parametrize("per, tasks", [("node", 1), ("gpu", 8)])
@@ -127,20 +127,20 @@ def test_a_slurm_job_goes_back_into_the_queue_where_it_can_continue(machine, mon
         monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
     (machine / "status").write_text(str(status))
     job = [str(copy), *command[command.index("launch/slurm.sh") + 1 :]]
-    ended = subprocess.run(job, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == (0 if goes_back else status)
-    first, *others = recorded(machine)
+    completed = subprocess.run(job, capture_output=True, text=True, timeout=60)
+    assert completed.returncode == (0 if goes_back else status)
+    first, *remaining = recorded(machine)
     assert first == ["srun", "--cpus-per-task=32", str(machine / "bin" / "python"), *CHECKED[1:], *TRAINING]
-    assert others == ([["scontrol", "requeue", "17"]] if goes_back else [])
-    assert ("--restarts=5 allows no further start" in ended.stderr) == (restarts == "5")
+    assert remaining == ([["scontrol", "requeue", "17"]] if goes_back else [])
+    assert ("--restarts=5 allows no further start" in completed.stderr) == (restarts == "5")
 
 
-def test_local_processes_know_their_places_and_the_worst_status_is_kept(tmp_path):
+def test_local_processes_get_their_ranks_and_the_worst_status_is_returned(tmp_path):
     says = 'echo $JAX_PROCESS_ID of $JAX_NUM_PROCESSES, $CUDA_VISIBLE_DEVICES > "$0/$JAX_PROCESS_ID"; echo $JAX_COORDINATOR_ADDRESS; exit $JAX_PROCESS_ID'
     command = [str(ROOT / "launch" / "local_processes.sh"), "--gpus", "3", "sh", "-c", says, str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 2 and ended.stderr == ""
-    addresses = ended.stdout.split()
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert completed.returncode == 2 and completed.stderr == ""
+    addresses = completed.stdout.split()
     assert len(addresses) == 3 and len(set(addresses)) == 1 and re.fullmatch(r"127\.0\.0\.1:\d+", addresses[0])
     assert [(tmp_path / str(index)).read_text() for index in range(3)] == [f"{i} of 3, {i}\n" for i in range(3)]
 
@@ -163,8 +163,8 @@ def test_a_launcher_submits_nothing_that_its_python_refuses(machine, monkeypatch
     launched("slurm.sh", "--", *TRAINING, status=InputError.status)
     assert recorded(machine) == [[*CHECKED, "--check=here", *TRAINING]]
     monkeypatch.setenv("PYTHON", "false")
-    said = launched("slurm.sh", "--", *TRAINING, status=InputError.status)
-    assert said.startswith("error: false has no jaxdistill; run pip install -e .") and len(recorded(machine)) == 1
+    output = launched("slurm.sh", "--", *TRAINING, status=InputError.status)
+    assert output.startswith("error: false has no jaxdistill; run pip install -e .") and len(recorded(machine)) == 1
 
 
 def test_the_sky_task_joins_its_nodes_and_goes_on_after_a_preemption(tmp_path):
@@ -194,16 +194,16 @@ def texts(machine):
 
 def scripts():
     """Name to a script of all commands that a file of launch/ or the guide prints."""
-    found = {}
+    scripts_by_name = {}
     for path in sorted((ROOT / "launch").iterdir()):
         comment = "\n".join(line[2:] for line in path.read_text().splitlines() if line.startswith("# "))
         commands = re.findall(r"^ {2}((?:launch/|docker|kubectl)(?:.*\\\n)*.*)", comment, flags=re.M)
         if commands := [command for command in commands if "[" not in command]:
-            found[path.name] = "\n".join(commands)
+            scripts_by_name[path.name] = "\n".join(commands)
     for name in ("hosts.md", "tpu.md"):
         blocks = re.findall("^```\n(.*?)^```", (ROOT / "docs" / "guide" / name).read_text(), flags=re.M | re.S)
-        found[name] = "".join(block for block in blocks if "launch/" in block or "gcloud" in block)
-    return found
+        scripts_by_name[name] = "".join(block for block in blocks if "launch/" in block or "gcloud" in block)
+    return scripts_by_name
 
 
 def trainings(command):

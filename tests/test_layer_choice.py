@@ -26,8 +26,8 @@ def test_a_layer_that_was_dropped_too_early_comes_back():
     directions -= directions.mean(axis=1, keepdims=True)
 
     def vectors(layers):
-        kept = {*layers}
-        shares = [3.0 * (0 in kept), 4.0 * ({1, 2} <= kept), 0.5 * (1 in kept), 0.6 * (2 in kept)]
+        selected = {*layers}
+        shares = [3.0 * (0 in selected), 4.0 * ({1, 2} <= selected), 0.5 * (1 in selected), 0.6 * (2 in selected)]
         return sum(share * direction for share, direction in zip(shares, directions, strict=True))
 
     assert greedy(vectors, 3, 2) == [1, 2]
@@ -35,7 +35,7 @@ def test_a_layer_that_was_dropped_too_early_comes_back():
 
 
 def deep_teacher(folder) -> str:
-    """A BERT of four layers, of which the first and the third do nothing but what their norms do."""
+    """A BERT of four layers, of which the first and the third only normalise."""
     model = tiny_model(folder / "tokenizer")
     definition = dataclasses.replace(
         model.definition, architecture=dataclasses.replace(model.definition.architecture, layers=4)
@@ -48,7 +48,7 @@ def deep_teacher(folder) -> str:
     return str(folder / "teacher")
 
 
-def asking(folder, layers: str):
+def config_with(folder, layers: str):
     (folder / "text.txt").write_text("\n".join(made_up(300, words=6)))
     return parse_config(
         dict(
@@ -61,14 +61,14 @@ def asking(folder, layers: str):
 
 
 def test_a_run_chooses_layers_by_its_text_and_keeps_them(tmp_path):
-    config, workdir = asking(tmp_path, "greedy:2"), tmp_path / "w"
+    config, workdir = config_with(tmp_path, "greedy:2"), tmp_path / "w"
     student = make_student(config, (), workdir)
     assert student.source.endswith(", layers 1, 3")
     text = made_up(50, words=5)
-    whole = Embedder(load_model(config.student.model)).encode(text)
-    assert closeness(Embedder(student).encode(text), whole) > 0.9
+    expected = Embedder(load_model(config.student.model)).encode(text)
+    assert closeness(Embedder(student).encode(text), expected) > 0.9
     assert not workdir.exists()
     write_student(student, workdir)
     os.remove(config.data.text)  # an export needs none
-    again = read_student(config, workdir)
-    assert (again.digest(), again.source) == (student.digest(), student.source)
+    reread = read_student(config, workdir)
+    assert (reread.digest(), reread.source) == (student.digest(), student.source)

@@ -43,8 +43,8 @@ def part(module: str) -> str:
 
 
 def assert_no_cycle(needs: Mapping[str, set[str]]) -> None:
-    while free := {name for name, others in needs.items() if not others & needs.keys()}:
-        needs = {name: others for name, others in needs.items() if name not in free}
+    while free := {name for name, imported in needs.items() if not imported & needs.keys()}:
+        needs = {name: imported for name, imported in needs.items() if name not in free}
     assert not needs
 
 
@@ -61,7 +61,7 @@ def test_no_cycle_of_files_or_folders():
     folders: dict[str, set[str]] = {}
     for name in names:
         folders.setdefault(part(name), set()).update(map(part, {*imports(FILES[name])} & names))
-    assert_no_cycle({name: others - {name} for name, others in folders.items()})
+    assert_no_cycle({name: imported - {name} for name, imported in folders.items()})
 
 
 def test_the_package_opens_on_few_names():

@@ -41,15 +41,15 @@ def test_a_length_suits_the_text_the_teacher_and_the_students_positions(student,
     with caplog.at_level(logging.INFO, "jaxdistill"):
         assert lengths.training_length(config, student, (teacher,), tmp_path) == length
     assert config.student.with_length(student, length).max_length == length
-    asked = dataclasses.replace(config.student, max_length=24)
-    assert asked.with_length(student, length).max_length == 24
+    explicit = dataclasses.replace(config.student, max_length=24)
+    assert explicit.with_length(student, length).max_length == 24
     assert f"data.max_length: {length}, because 99 % of the rows have at most " in caplog.text
     assert ("a choice is at most 16 here" in caplog.text) == (read == 16)
     longer = config_of(tmp_path / "text.txt", max_length=99)
     assert lengths.training_length(longer, student, (teacher,), tmp_path) == 32
 
 
-def test_chunks_are_read_whole_and_a_begun_run_keeps_its_length_without_its_text(student, tmp_path):
+def test_chunks_are_read_whole_and_a_resumed_run_keeps_its_length_without_its_text(student, tmp_path):
     assert lengths.training_length(config_of("nowhere.txt", chunk_tokens=20), student, (), tmp_path) == 20
     (tmp_path / "inputs.json").write_text(json.dumps({"data.max_length": "24"}))
     assert lengths.training_length(config_of("nowhere.txt"), student, (), tmp_path) == 24
@@ -66,5 +66,5 @@ def test_chunks_are_read_whole_and_a_begun_run_keeps_its_length_without_its_text
 def test_a_column_of_which_much_is_truncated_is_reported(student, tmp_path, long, length, words):
     text = text_of(tmp_path, long=long).read_text().split()
     store = store_of(tmp_path, text, tokenizer=student.tokenizer, max_length=length)
-    found = lengths.truncation_warnings(objectives.Embedding(), student, store)
-    assert len(found) == bool(words) and words in "".join(found)
+    warnings = lengths.truncation_warnings(objectives.Embedding(), student, store)
+    assert len(warnings) == bool(words) and words in "".join(warnings)

@@ -66,8 +66,8 @@ def test_scores_are_read_from_columns_of_the_text(path, model, tmp_path):
     data = Data(text=str(path))
     (tmp_path / "exclude.txt").write_text("the dog\n")  # the query of the row that lacks a score
     store = store_of(path, model, exclude=[str(tmp_path / "exclude.txt")])
-    found = column_scores(("score_positive", "score_negative"), data, store, count=2)
-    np.testing.assert_allclose(found[np.arange(2)], [[0.9, 0.25], [0.75, -0.5]])
+    targets = column_scores(("score_positive", "score_negative"), data, store, count=2)
+    np.testing.assert_allclose(targets[np.arange(2)], [[0.9, 0.25], [0.75, -0.5]])
     with pytest.raises(InputError, match=r"row 2 has '' in the column 'score_positive', not a finite number"):
         column_scores(("score_positive", "score_negative"), data, store_of(path, model), count=2)
     with pytest.raises(InputError, match="has 1 numbers per row, .* reads 2, one score per pair"):
@@ -84,9 +84,9 @@ def test_a_bi_or_a_cross_encoder_scores_every_candidate_once(path, model, tmp_pa
     for labeller in (model, surgery.cross_encoder(model, key=jax.random.key(0))):
         data, objective = Data(cache_folder=str(tmp_path / "c")), Listwise()
         inputs = TargetInputs(store, data, objective, (), [labeller], jnp.float32, progress=False)
-        (made,) = Labels().stored(inputs)
+        (labels,) = Labels().stored(inputs)
         expected = [Embedder(labeller).score(columns[0], other) for other in columns[1:]]
-        np.testing.assert_allclose(made, np.stack(expected, axis=1), atol=1e-5)
+        np.testing.assert_allclose(labels, np.stack(expected, axis=1), atol=1e-5)
 
 
 @pytest.mark.parametrize(("loss", "similarity"), [("margin", "dot"), ("margin", "cosine"), ("kl", "dot")])
@@ -101,11 +101,11 @@ def test_a_margin_of_dot_products_is_a_cross_encoders_margin_of_logits(path, mod
         run=RunOptions(precision="float32"),
     )  # fmt: skip
     options = dict(teachers=(), labellers=[cross], store=store, progress=False)
-    found = Targets(config, make_objective(config), **options).rows(np.arange(store.rows))
+    targets = Targets(config, make_objective(config), **options).rows(np.arange(store.rows))
     sides = [list(store.texts(column)) for column in COLUMNS]
-    wanted = [Embedder(cross).score(sides[0], other, logits=True) for other in sides[1:]]
+    expected = [Embedder(cross).score(sides[0], other, logits=True) for other in sides[1:]]
     if loss == "margin" and similarity == "dot":
-        np.testing.assert_allclose(found, np.stack(wanted, axis=1), atol=1e-3)
-        assert np.ptp(found) > 0.1
+        np.testing.assert_allclose(targets, np.stack(expected, axis=1), atol=1e-3)
+        assert np.ptp(targets) > 0.1
     else:
-        assert np.all(found == 1.0)
+        assert np.all(targets == 1.0)

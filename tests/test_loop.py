@@ -1,4 +1,4 @@
-"""What the training loop writes down, remembers and warns of, and where its time goes."""
+"""The training loop: its log, its record of scores, its warnings, and where its time goes."""
 
 import json
 import logging
@@ -23,9 +23,9 @@ def noted(scores, *, exports_last):
         yield record["best_step"], record["since_best"], record["scores"]["step"]
 
 
-def test_an_equal_score_is_the_best_but_no_progress_and_the_last_counts_where_asked():
-    found = list(noted((0.5, 0.5, 0.4, 0.5, 0.6, 0.6), exports_last=False))
-    assert found == [(0, 0, 0), (1, 1, 1), (1, 2, 1), (3, 3, 3), (4, 0, 4), (5, 1, 5)]
+def test_a_tie_is_the_best_but_no_progress_and_exports_last_takes_the_last_step():
+    history = list(noted((0.5, 0.5, 0.4, 0.5, 0.6, 0.6), exports_last=False))
+    assert history == [(0, 0, 0), (1, 1, 1), (1, 2, 1), (3, 3, 3), (4, 0, 4), (5, 1, 5)]
     assert [step for step, _, _ in noted((0.5, 0.6, 0.4), exports_last=True)] == [0, 1, 2]
 
 
@@ -40,7 +40,7 @@ def test_a_run_that_ends_before_its_best_step_has_the_scores_of_its_own_last_ste
     assert results["best_step"] == 3 and results["scores"]["student after"]["agreement/spearman"] == 0.3
 
 
-def test_each_run_of_a_workdir_appends_what_it_says_to_its_log(tmp_path, capsys, monkeypatch):
+def test_each_run_of_a_workdir_appends_its_output_to_the_log(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(logging.getLogger("jaxdistill"), "level", logging.INFO)
     with metrics.logged(tmp_path, "first"):
         logging.getLogger("jaxdistill.data").warning("%d damaged", 2)
@@ -58,7 +58,7 @@ def test_each_run_of_a_workdir_appends_what_it_says_to_its_log(tmp_path, capsys,
     assert capsys.readouterr().out == "step 1\nof no run\n"
 
 
-def test_a_run_says_where_its_time_goes_saves_steps_and_traces_those_asked_for(tmp_path):
+def test_a_run_logs_where_its_time_goes_saves_steps_and_traces_requested_ones(tmp_path):
     write_text(tmp_path)
     workdir = tmp_path / "w"
     options = dict(run__steps=6, run__log_every=50, evals__every=6, run__save_every=4, evals__average=(3, 6))
@@ -71,8 +71,8 @@ def test_a_run_says_where_its_time_goes_saves_steps_and_traces_those_asked_for(t
         assert 0 < line["goodput"] < 1
     assert max(line["tflops_per_s"] for line in logged) > 0
     assert logged[0]["seconds/compile"] > 0 and logged[0]["seconds/evaluation"] > 0  # of the untrained student
-    spent = json.loads((workdir / "results.json").read_text())["seconds_of_activities"]
-    assert set(spent) == set(metrics.ACTIVITIES) and spent["checkpoints"] > 0
+    seconds = json.loads((workdir / "results.json").read_text())["seconds_of_activities"]
+    assert set(seconds) == set(metrics.ACTIVITIES) and seconds["checkpoints"] > 0
     assert {path.name for path in (workdir / "checkpoints").iterdir()} >= {"3", "4", "6"}
     (trace,) = (workdir / "profile").rglob("*.xplane.pb")
     assert b"step_num" in trace.read_bytes()
@@ -82,16 +82,16 @@ def test_accelerators_run_the_programs_that_threads_compiled_and_learn_the_same(
     write_text(tmp_path)
     losses, compiled = [], loop.CountedStep._compile
     for platform in ("cpu", "tpu"):
-        made = []
+        calls = []
         monkeypatch.setattr(loop, "platform", lambda mesh, platform=platform: platform)
         monkeypatch.setattr(
-            loop.CountedStep, "_compile", lambda *given, made=made: made.append(given) or compiled(*given)
+            loop.CountedStep, "_compile", lambda *call, calls=calls: calls.append(call) or compiled(*call)
         )
         arguments = tiny_arguments(tmp_path, run__steps=2, evals__every=2, data__pack_shapes=3)
         main.main([*arguments, f"--workdir={tmp_path / platform}"])
         lines = (tmp_path / platform / "metrics.jsonl").read_text().splitlines()
         losses.append([line["loss"] for line in map(json.loads, lines) if "loss" in line])
-        assert len(made) in ((0,) if platform == "cpu" else (1, 2))
+        assert len(calls) in ((0,) if platform == "cpu" else (1, 2))
         assert ("compiled the step for a batch of 8 x " in capsys.readouterr().out) == (platform == "tpu")
     assert losses[0] == losses[1]
 
@@ -108,8 +108,8 @@ def test_sources_with_objectives_of_their_own_train_in_turn(tmp_path):
         student__dropout=0.1, optimizer__schedule="constant", optimizer__warmup_fraction=0.0, evals__every=3, evals__best="last",
     )  # fmt: skip
     main.main([*tiny_arguments(tmp_path, **options, run__steps=6), f"--workdir={tmp_path / 'run'}"])
-    made = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
-    lines = [line for line in made if "loss" in line]
+    records = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    lines = [line for line in records if "loss" in line]
     turns = [line["loss/congen"] is None for line in lines]
     assert turns == [line["loss/contrastive"] is not None for line in lines] and turns in (
         [True, False] * 3,

@@ -49,10 +49,10 @@ def cache(monkeypatch, tmp_path):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(tmp_path / "cache"))
 
 
-def arguments(folder, output, *more):
+def arguments(folder, output, *flags):
     return [
         f"--model={folder / 'model'}", f"--pairs={folder / 'pairs.tsv'}", f"--corpus={folder / 'corpus.txt'}",
-        f"--output={output}", "--precision=float32", "--no_show_progress_bar", *more,
+        f"--output={output}", "--precision=float32", "--no_show_progress_bar", *flags,
     ]  # fmt: skip
 
 
@@ -77,13 +77,13 @@ def test_the_negatives_are_those_of_sentence_transformers(folder, reference, tmp
     names, rows = table(tmp_path / "out.tsv")
     pairs = {"text": [query for query, _ in PAIRS], "positive": [positive for _, positive in PAIRS]}
     options |= dict(corpus=MORE, output_scores=True, verbose=False)
-    theirs = mine_hard_negatives(Dataset.from_dict(pairs), reference, **options)
+    reference_rows = mine_hard_negatives(Dataset.from_dict(pairs), reference, **options)
     texts = [name for name in names if not name.startswith("score")]
-    ours = {row[: len(texts)]: [float(score) for score in row[len(texts) :]] for row in rows}
-    expected = {tuple(row[name] for name in texts): row["scores"] for row in theirs}
-    assert len(rows) == len(theirs) > 10 and ours.keys() == expected.keys()
+    actual = {row[: len(texts)]: [float(score) for score in row[len(texts) :]] for row in rows}
+    expected = {tuple(row[name] for name in texts): row["scores"] for row in reference_rows}
+    assert len(rows) == len(reference_rows) > 10 and actual.keys() == expected.keys()
     for key, scores in expected.items():
-        assert ours[key] == pytest.approx(scores, abs=2e-5)
+        assert actual[key] == pytest.approx(scores, abs=2e-5)
     assert names == COLUMNS or names[2:5] == ["negative_1", "negative_2", "negative_3"]
 
 
@@ -126,17 +126,17 @@ def confident(folder):
 
 def test_logits_differ_where_scores_are_all_one(folder, tmp_path):
     save(confident(tmp_path), tmp_path / "cross")
-    found = {}
+    tables = {}
     for kind in ("scores", "logits"):
         flags = [f"--cross_encoder={tmp_path / 'cross'}", *["--logits"] * (kind == "logits")]
         run(mine.main, arguments(folder, tmp_path / f"{kind}.tsv", *flags))
-        found[kind] = table(tmp_path / f"{kind}.tsv")[1]
-    assert {score for row in found["scores"] for score in row[3:]} == {"1"}
+        tables[kind] = table(tmp_path / f"{kind}.tsv")[1]
+    assert {score for row in tables["scores"] for score in row[3:]} == {"1"}
     scorer = load(str(tmp_path / "cross"), precision="float32")
-    for text, positive, negative, *scores in found["logits"]:
+    for text, positive, negative, *scores in tables["logits"]:
         expected = scorer.score([text, text], [positive, negative], logits=True)
         assert [float(score) for score in scores] == pytest.approx(expected, abs=1e-3)
-    assert np.ptp([float(row[3]) for row in found["logits"]]) > 0.1
+    assert np.ptp([float(row[3]) for row in tables["logits"]]) > 0.1
 
 
 def test_a_query_and_its_positives_are_no_negatives_in_any_case_or_white_space(folder):

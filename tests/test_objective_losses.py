@@ -26,7 +26,7 @@ from jaxdistill.objectives.trans_encoder import TransEncoder
 from objective_cases import case, encoded, start
 
 unit = partial(F.normalize, dim=-1)
-each_mse = partial(F.mse_loss, reduction="none")
+elementwise_mse = partial(F.mse_loss, reduction="none")
 
 
 def as_torch(array) -> torch.Tensor:
@@ -54,10 +54,10 @@ def compare(objective, reference, student, teacher, params=None, state=None):
     expected = reference(SimpleNamespace(**s), SimpleNamespace(**t), p)
     expected.mean().backward()
     np.testing.assert_allclose(losses if expected.ndim else np.mean(losses), expected.detach(), rtol=1e-5, atol=1e-5)
-    for found, tensors in ((of_student._asdict(), s), (of_params, p)):
+    for actual, tensors in ((of_student._asdict(), s), (of_params, p)):
         for name, tensor in tensors.items():
             slope = np.zeros(tensor.shape) if tensor.grad is None else tensor.grad
-            np.testing.assert_allclose(found[name], slope, rtol=1e-4, atol=1e-5, err_msg=name)
+            np.testing.assert_allclose(actual[name], slope, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_embedding_losses(changed):
             pairs.append((x[:, 1], y[:, 0]))
         if objective.third != "none":
             pairs.append((x[:, 0], x[:, 1] if objective.third == "views" else y[:, 1]))
-        return torch.stack([each_mse(a, b).mean(dim=1) for a, b in pairs]).mean(dim=0)
+        return torch.stack([elementwise_mse(a, b).mean(dim=1) for a, b in pairs]).mean(dim=0)
 
     compare(objective, reference, *encoded(np.random.default_rng(2), objective))
 
@@ -98,7 +98,7 @@ def test_ckd(queue_size, pushes, mesh):
     update = jax.jit(lambda state, student, teacher: objective(params, state, student, teacher)[1])
     for _ in range(pushes):
         student, teacher = encoded(random, objective)
-        before, earlier = state, keys
+        previous_state, earlier = state, keys
         state = update(state, student, teacher)
         keys = np.concatenate([teacher.sentences[:, 0], keys])[:queue_size]  # as the code orders them
 
@@ -107,7 +107,7 @@ def test_ckd(queue_size, pushes, mesh):
         logits = p["log_scale"].exp() * unit(s.sentences[:, 0]) @ every_key.T
         return F.cross_entropy(logits, torch.arange(8), reduction="none")
 
-    compare(objective, reference, student, teacher, params, before)
+    compare(objective, reference, student, teacher, params, previous_state)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_contrastive_losses(changed):
         if objective.among == "both":
             rows = torch.cat([z[:, 0], z[:, 1]])
             logits = (scale * rows @ rows.T).masked_fill(torch.eye(16, dtype=torch.bool), -torch.inf)
-            both = F.cross_entropy(logits, torch.arange(16).roll(8), reduction="none")
-            return (both[:8] + both[8:]) / 2
+            losses = F.cross_entropy(logits, torch.arange(16).roll(8), reduction="none")
+            return (losses[:8] + losses[8:]) / 2
         logits = scale * z[:, 0] @ z[:, 1].T
         if len(objective.views) == 3:
             negatives = scale * z[:, 0] @ z[:, 2].T + math.log(2.0) * torch.eye(8)
@@ -193,14 +193,14 @@ def test_regressions_of_labels(form, loss, negatives):
 
     def reference(s, t, _):
         y = t.sentences[:, 0, 0].clamp(min=0) if negatives == "clip" else t.sentences[:, 0, 0]
-        each = {
-            "mse": each_mse,
+        elementwise_loss = {
+            "mse": elementwise_mse,
             "bce": partial(F.binary_cross_entropy_with_logits, reduction="none"),
             "log_cosh": lambda x, y: torch.log(torch.cosh(x - y)),
         }[loss]
         x = s.sentences
         predictions = [F.cosine_similarity(x[:, 0], x[:, 1])] if form == "bi" else [x[:, 0, 0], x[:, 1, 0]]
-        return torch.stack([each(x, y) for x in predictions]).mean(dim=0)
+        return torch.stack([elementwise_loss(x, y) for x in predictions]).mean(dim=0)
 
     compare(objective, reference, student, Encoded(random.uniform(-1.0, 1.0, (8, 1, 1)).astype(np.float32)), {}, ())
 
@@ -268,12 +268,12 @@ def test_contrastive_equals_sentence_transformers(changed, views):
 
     def reference(s, t, _):
         columns = list(s.sentences.unbind(1))
-        whole, cached = (
+        at_once, cached = (
             loss.compute_loss_from_embeddings(columns, None),
             in_parts.calculate_loss([[x] for x in columns]),
         )
-        torch.testing.assert_close(whole, cached)
-        return whole
+        torch.testing.assert_close(at_once, cached)
+        return at_once
 
     student = Encoded(np.random.default_rng(4).standard_normal((8, views, 6)).astype(np.float32))
     compare(objective, reference, student, None, {}, ())
@@ -328,8 +328,8 @@ def jasper_order(s: torch.Tensor, t: torch.Tensor, margin: float) -> torch.Tenso
 
 
 def luxical(s: torch.Tensor, t: torch.Tensor, temperature: float) -> torch.Tensor:
-    others = ~torch.eye(len(s), dtype=torch.bool)
-    log_q, log_p = (F.log_softmax(x[others].view(len(x), -1) / temperature, dim=1) for x in (s, t))
+    off_diagonal = ~torch.eye(len(s), dtype=torch.bool)
+    log_q, log_p = (F.log_softmax(x[off_diagonal].view(len(x), -1) / temperature, dim=1) for x in (s, t))
     return temperature**2 * F.kl_div(log_q, log_p, log_target=True, reduction="batchmean")
 
 
@@ -420,8 +420,8 @@ PLAIN_GIST = GIST(temperature=1.0, candidates="positives")
 )  # fmt: skip
 def test_by_hand(objective, student, teacher, losses, metrics, mesh):
     inputs = Encoded(np.float32(student)), None if teacher is None else Encoded(np.float32(teacher))
-    found, _, measured = objective({}, (), *inputs)
-    np.testing.assert_allclose(found[: len(losses)], losses, rtol=1e-5, atol=1e-6)
+    actual, _, measured = objective({}, (), *inputs)
+    np.testing.assert_allclose(actual[: len(losses)], losses, rtol=1e-5, atol=1e-6)
     for name, value in metrics.items():
         np.testing.assert_allclose(measured[name], value, rtol=1e-5, err_msg=name)
 
@@ -438,6 +438,6 @@ def test_nested_widths(targets, mesh):
         pairs = [(x[:, :2], y[:, :2]), (x[:, :4], y[:, :4]), (x, y)]
         if targets == "projected":
             pairs = [(x[:, :dim] @ p[f"nested/{dim}/kernel"], y) for dim in (2, 4)] + [(x, y)]
-        return torch.stack([each_mse(unit(a), unit(b)).mean(dim=1) for a, b in pairs]).mean(dim=0)
+        return torch.stack([elementwise_mse(unit(a), unit(b)).mean(dim=1) for a, b in pairs]).mean(dim=0)
 
     compare(Nested(objective=L2, dims=(2, 4), targets=targets), reference, *encoded(np.random.default_rng(13), L2))

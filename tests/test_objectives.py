@@ -1,4 +1,4 @@
-"""What every objective must do: options, devices, parts of a batch, gradients of the teacher, refusals."""
+"""Requirements of every objective: options, devices, parts of a batch, gradients of the teacher, refusals."""
 
 import dataclasses
 from functools import lru_cache, partial
@@ -101,22 +101,22 @@ def worlds_end_with_the_file():
     on_one_device.cache_clear()
 
 
-def same(one: World, other: World, *, rtol: float):
+def assert_equal_runs(first: World, second: World, *, rtol: float):
     """Compares the metrics of every step, the parameters and the objective's state of two runs."""
-    (metrics, state), (of_other, other_state) = one.run(), other.run()
-    for measured, there in zip(metrics, of_other, strict=True):
-        assert measured.keys() == there.keys() and measured["gradient_norm"] > 0
+    (metrics, state), (of_other, other_state) = first.run(), second.run()
+    for measured, expected in zip(metrics, of_other, strict=True):
+        assert measured.keys() == expected.keys() and measured["gradient_norm"] > 0
         for name, value in measured.items():
-            np.testing.assert_allclose(value, there[name], rtol=rtol, atol=1e-5, err_msg=name)
+            np.testing.assert_allclose(value, expected[name], rtol=rtol, atol=1e-5, err_msg=name)
     for tree, tolerance in ((lambda state: state.params, 2e-3), (lambda state: state.objective, 1e-4)):
-        for array, there in zip(jax.tree.leaves(tree(state)), jax.tree.leaves(tree(other_state)), strict=True):
-            np.testing.assert_allclose(array, there, atol=tolerance)
+        for array, expected in zip(jax.tree.leaves(tree(state)), jax.tree.leaves(tree(other_state)), strict=True):
+            np.testing.assert_allclose(array, expected, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", ["congen", "ckd", "gram", "simtde", "gist", "contrastive", "nested congen"])
 def test_four_devices_train_as_one_does(name):
     """Those with a part that is written for devices, or with more than one product in a batch."""
-    same(on_one_device(name), World(EVERY[name], 4, dropout=DROPOUT.get(name, 0.0)), rtol=2e-5)
+    assert_equal_runs(on_one_device(name), World(EVERY[name], 4, dropout=DROPOUT.get(name, 0.0)), rtol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["ckd", "gram", "embedding", "contrastive", "simtde"])
@@ -124,9 +124,9 @@ def test_parts_of_a_batch_train_as_the_whole_does(name):
     """A queue and a learned scale; three whose losses add up. SimTDE's means over tokens do not."""
     if name == "simtde":
         objective = case("simtde", alpha=0.0, hidden_weight=0.0)
-        same(World(objective, 1, dropout=0.0), World(objective, 2, dropout=0.0, accumulate=2), rtol=1e-4)
+        assert_equal_runs(World(objective, 1, dropout=0.0), World(objective, 2, dropout=0.0, accumulate=2), rtol=1e-4)
     else:
-        same(on_one_device(name), World(CASES[name], 2, dropout=0.0, accumulate=2), rtol=1e-4)
+        assert_equal_runs(on_one_device(name), World(CASES[name], 2, dropout=0.0, accumulate=2), rtol=1e-4)
 
 
 def products_in(jaxpr):
@@ -140,10 +140,10 @@ def products_in(jaxpr):
 @every
 def test_no_product_of_float32_numbers_is_rounded_on_an_accelerator(name):
     """Of the whole step; TPUs and GPUs round the operands of a product that does not ask for the highest precision."""
-    made = on_one_device(name)
-    step_of = made.step.trace(made.start(), made.teacher_params, made.batches[0])
-    found = {equation.params["precision"] for equation in products_in(step_of.jaxpr.jaxpr)}
-    assert found == {(jax.lax.Precision.HIGHEST,) * 2}
+    world = on_one_device(name)
+    step_of = world.step.trace(world.start(), world.teacher_params, world.batches[0])
+    precisions = {equation.params["precision"] for equation in products_in(step_of.jaxpr.jaxpr)}
+    assert precisions == {(jax.lax.Precision.HIGHEST,) * 2}
 
 
 @every

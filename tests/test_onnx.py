@@ -117,7 +117,7 @@ def test_a_file_that_differs_is_not_written(tmp_path, monkeypatch):
     export(model, tmp_path / "out")
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     encoder = onnx.encoder
-    monkeypatch.setattr(onnx, "encoder", lambda *given: lambda texts: encoder(*given)(texts)[:, ::-1])
+    monkeypatch.setattr(onnx, "encoder", lambda *arguments: lambda texts: encoder(*arguments)(texts)[:, ::-1])
     with pytest.raises(InputError, match="onnx/model.onnx was not written: it differs from the model by"):
         export(model, tmp_path / "out", to="onnx")
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
@@ -131,14 +131,14 @@ def test_a_file_that_differs_is_not_written(tmp_path, monkeypatch):
 
 def test_what_onnx_cannot_hold_is_refused_before_anything_is_written(tmp_path, monkeypatch, capsys):
     save(tiny_model(tmp_path / "tokenizer", pooling="mean:last2:max"), tmp_path / "in")
-    given = [f"--model={tmp_path / 'in'}", f"--out={tmp_path / 'out'}"]
-    line = program.refused(export_command, [*given, "--to=onnx"], capsys)
+    flags = [f"--model={tmp_path / 'in'}", f"--out={tmp_path / 'out'}"]
+    line = program.refused(export_command, [*flags, "--to=onnx"], capsys)
     assert "onnx cannot hold pooling mean:last2:max" in line
     checkpoint = ["--workdir=run", "--step=5"]
-    for named in ([given[1]], *([*given, *others] for others in (checkpoint, checkpoint[:1], checkpoint[1:]))):
-        line = program.refused(export_command, named, capsys)
+    for argv in ([flags[1]], *([*flags, *extra] for extra in (checkpoint, checkpoint[:1], checkpoint[1:]))):
+        line = program.refused(export_command, argv, capsys)
         assert "give workdir and step of a run, or model alone" in line
     monkeypatch.setattr(onnx, "NEEDS", ("no_such_package",))
-    line = program.refused(export_command, [*given, "--to=onnx"], capsys)
+    line = program.refused(export_command, [*flags, "--to=onnx"], capsys)
     assert "--to=onnx needs the package no_such_package" in line
     assert not (tmp_path / "out").exists()

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.usefixtures("one_device")
 @pytest.mark.parametrize("steps, warmup", [(15, 2), (30, 3)])  # 1.5 steps are 2; 0.1 * 30 is 3, and more in floats
 def test_a_fraction_of_a_step_warms_up_for_a_whole_one(steps, warmup):
     schedule = make_schedule(dataclasses.replace(ADAMW, learning_rate=1.0), steps)
-    found = [float(schedule(step)) for step in range(warmup + 1)]
-    np.testing.assert_allclose(found, np.arange(warmup + 1) / warmup, rtol=1e-6)
+    rates = [float(schedule(step)) for step in range(warmup + 1)]
+    np.testing.assert_allclose(rates, np.arange(warmup + 1) / warmup, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,12 @@ def test_twenty_updates_equal_the_plain_form(bias_correction, eps_before_correct
     params = {name: random.standard_normal(shape) for name, shape in shapes.items()}
     gradients = [{name: random.standard_normal(shape) for name, shape in shapes.items()} for _ in range(20)]
     optimizer = make_optimizer(options, 20)
-    ours = {name: jnp.float32(p) for name, p in params.items()}
-    state = optimizer.init(ours)
+    actual = {name: jnp.float32(p) for name, p in params.items()}
+    state = optimizer.init(actual)
     m, v = ({name: np.zeros_like(p) for name, p in params.items()} for _ in range(2))
     for step, gradient in enumerate(gradients, start=1):
-        updates, state = optimizer.update({n: jnp.float32(g) for n, g in gradient.items()}, state, ours)
-        ours = {name: ours[name] + updates[name] for name in ours}
+        updates, state = optimizer.update({n: jnp.float32(g) for n, g in gradient.items()}, state, actual)
+        actual = {name: actual[name] + updates[name] for name in actual}
         norm = np.sqrt(sum(np.sum(g**2) for g in gradient.values()))
         for name, g in gradient.items():
             g = g * min(1.0, 0.5 / norm)
@@ -63,7 +63,7 @@ def test_twenty_updates_equal_the_plain_form(bias_correction, eps_before_correct
             decay = 0.01 * params[name] if name.endswith("kernel") else 0.0
             params[name] = params[name] - 0.01 * (adam + decay)
     for name in params:
-        np.testing.assert_allclose(ours[name], params[name], atol=2e-5)
+        np.testing.assert_allclose(actual[name], params[name], atol=2e-5)
 
 
 @pytest.mark.parametrize("decay", ["matrices", "all"])
@@ -78,27 +78,27 @@ def test_twenty_updates_follow_torch(decay, schedule):
     random = np.random.default_rng(1)
     start = {"a/kernel": random.standard_normal((3, 2)), "a/bias": random.standard_normal(2)}
     gradients = [{name: random.standard_normal(p.shape) for name, p in start.items()} for _ in range(20)]
-    theirs = {name: torch.nn.Parameter(torch.tensor(p)) for name, p in start.items()}
+    torch_params = {name: torch.nn.Parameter(torch.tensor(p)) for name, p in start.items()}
     groups = [
         {"params": [p], "weight_decay": 0.1 if decay == "all" or name.endswith("kernel") else 0.0}
-        for name, p in theirs.items()
+        for name, p in torch_params.items()
     ]
     adamw = torch.optim.AdamW(groups, lr=0.02, betas=(0.9, 0.98), eps=options.eps)
     make = {"linear": get_linear_schedule_with_warmup, "cosine": get_cosine_schedule_with_warmup}[schedule]
     scheduler = make(adamw, num_warmup_steps=5, num_training_steps=20)
     optimizer = make_optimizer(options, 20)
-    ours = {name: jnp.float32(p) for name, p in start.items()}
-    state = optimizer.init(ours)
+    params = {name: jnp.float32(p) for name, p in start.items()}
+    state = optimizer.init(params)
     for gradient in gradients:
-        updates, state = optimizer.update({n: jnp.float32(g) for n, g in gradient.items()}, state, ours)
-        ours = {name: ours[name] + updates[name] for name in ours}
-        for name, parameter in theirs.items():
+        updates, state = optimizer.update({n: jnp.float32(g) for n, g in gradient.items()}, state, params)
+        params = {name: params[name] + updates[name] for name in params}
+        for name, parameter in torch_params.items():
             parameter.grad = torch.tensor(gradient[name])
-        torch.nn.utils.clip_grad_norm_(theirs.values(), 1.0)
+        torch.nn.utils.clip_grad_norm_(torch_params.values(), 1.0)
         adamw.step()
         scheduler.step()
-        for name in ours:
-            np.testing.assert_allclose(ours[name], theirs[name].detach(), atol=2e-5)
+        for name in params:
+            np.testing.assert_allclose(params[name], torch_params[name].detach(), atol=2e-5)
 
 
 def test_wsd_is_constant_until_the_last_steps():

@@ -41,7 +41,7 @@ def stored(kind, folder, *, objective=None, **options):
     data = Data(**{"text": str(folder / "text.txt"), "cache_folder": str(folder / "cache"), **options})
     config = Config(objective=objective, teacher=kind, data=data, run=RunOptions(precision="float32"))
     context, student = context_of(config, folder), tiny_model(folder / "student")
-    assert not kind.load(context)  # no model of ours
+    assert not kind.load(context)  # no model of this package
     store = tokenised_text(data, student, objective.student_views, max_length=16, progress=False)
     targets = Targets(config, objective, store, (), kind.labellers(context), progress=False)
     return targets.rows(np.arange(store.rows))
@@ -53,13 +53,13 @@ def lengths(texts):
 
 def test_a_function_is_not_asked_again_for_finished_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(outside_teachers, "BLOCK_ROWS", 10)
-    asked, fails_after = [], 20
+    requested, fails_after = [], 20
 
     def embed(texts, role):
         assert len(texts) <= 4 and role == "query"
-        if len(asked) >= fails_after:
+        if len(requested) >= fails_after:
             raise TimeoutError("the service is busy")
-        asked.extend(texts)
+        requested.extend(texts)
         return lengths(texts)
 
     def targets():
@@ -67,12 +67,12 @@ def test_a_function_is_not_asked_again_for_finished_blocks(tmp_path, monkeypatch
 
     with pytest.raises(InputError, match=r"teacher.function=counted failed at row 21 .*the service is busy"):
         targets()
-    assert asked == TEXTS[:20]
+    assert requested == TEXTS[:20]
     fails_after = 25
     np.testing.assert_array_equal(targets(), lengths(TEXTS))
-    assert asked == TEXTS
+    assert requested == TEXTS
     np.testing.assert_array_equal(targets(), lengths(TEXTS))
-    assert asked == TEXTS
+    assert requested == TEXTS
     with pytest.raises(InputError, match=r"gives \[4, 2\] numbers, not \[4, 3\]"):
         stored(Function.of(lengths, name="wider", dims=3, batch_size=4), tmp_path)
 
@@ -97,20 +97,20 @@ def test_functions_of_a_file_and_of_python_are_teachers_of_distill(tmp_path):
 
 
 @pytest.mark.parametrize("roles", ["", "query"])
-def test_sentence_transformers_gives_the_vectors_that_our_own_teacher_gives(roles, tmp_path):
+def test_sentence_transformers_gives_the_vectors_that_the_live_teacher_gives(roles, tmp_path):
     save(tiny_model(tmp_path / "tokenizer"), tmp_path / "model")
     path = str(tmp_path / "model")
-    ours = load(path, precision="float32")
-    found = stored(SentenceTransformers(path), tmp_path, roles=roles)
-    np.testing.assert_allclose(found, ours.encode(TEXTS, role=roles), atol=1e-5)
+    model = load(path, precision="float32")
+    vectors = stored(SentenceTransformers(path), tmp_path, roles=roles)
+    np.testing.assert_allclose(vectors, model.encode(TEXTS, role=roles), atol=1e-5)
     prompt = {"query_prompt" if roles else "prompt": "rain "}
-    found = stored(SentenceTransformers(path, **prompt, dims=4), tmp_path, roles=roles)
-    np.testing.assert_allclose(found, ours.encode(TEXTS, prompt="rain ", truncate_dim=4), atol=1e-5)
+    vectors = stored(SentenceTransformers(path, **prompt, dims=4), tmp_path, roles=roles)
+    np.testing.assert_allclose(vectors, model.encode(TEXTS, prompt="rain ", truncate_dim=4), atol=1e-5)
     with pytest.raises(InputError, match="document_prompt='rain ' is for sentences with the role document"):
         stored(SentenceTransformers(path, document_prompt="rain "), tmp_path, roles=roles)
 
 
-def test_sentence_transformers_reads_a_family_that_we_do_not(tmp_path, monkeypatch):
+def test_sentence_transformers_reads_a_family_that_this_package_does_not(tmp_path, monkeypatch):
     sizes = dict(vocab_size=99, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
     transformers.DebertaV2Model(transformers.DebertaV2Config(**sizes)).save_pretrained(tmp_path / "deberta")
     write_tokenizer(tmp_path / "deberta")
@@ -124,14 +124,14 @@ def test_sentence_transformers_reads_a_family_that_we_do_not(tmp_path, monkeypat
         stored(SentenceTransformers(path), tmp_path)
 
 
-def test_a_reranker_on_torch_labels_pairs_as_ours_does(tmp_path):
+def test_a_reranker_on_torch_labels_pairs_as_in_jax(tmp_path):
     write_cross_encoder(tmp_path / "cross", "bert")
     name, pairs = str(tmp_path / "cross"), list(zip(TEXTS, TEXTS[1:], strict=False))
     data = dict(text=str(write_pairs(tmp_path / "pairs.tsv", pairs)), columns=tuple(COLUMNS.items()))
-    (first, second), ours = zip(*pairs, strict=True), load(name, precision="float32")
-    found = stored(Labels(outside.PREFIX + name), tmp_path, objective=CoSENT(), **data)
-    expected = ours.score(first, second, logits=CoSENT().logits)
-    np.testing.assert_allclose(found[:, 0], expected, atol=1e-5)
+    (first, second), reranker = zip(*pairs, strict=True), load(name, precision="float32")
+    labels = stored(Labels(outside.PREFIX + name), tmp_path, objective=CoSENT(), **data)
+    expected = reranker.score(first, second, logits=CoSENT().logits)
+    np.testing.assert_allclose(labels[:, 0], expected, atol=1e-5)
 
 
 def test_a_causal_reranker_scores_what_is_mined(tmp_path, monkeypatch):
