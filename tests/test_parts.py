@@ -63,7 +63,7 @@ class Turned(Stored):
     def stored(self, inputs):
         return tuple(self.sign * array[:] for array in super().stored(inputs))
 """
-OTHERS = """
+PLUGINS = """
 from jaxdistill.encoders.families import bert
 
 FAMILIES = {"my-bert": bert}
@@ -100,7 +100,7 @@ def folder(tmp_path, monkeypatch):
     for registry in (plugins.families, plugins.views, plugins.evaluations):
         monkeypatch.setattr(plugins, next(name for name, value in vars(plugins).items() if value is registry), {})
     (tmp_path / "loss.py").write_text(OBJECTIVE)
-    (tmp_path / "others.py").write_text(OTHERS)
+    (tmp_path / "others.py").write_text(PLUGINS)
     (tmp_path / "text.txt").write_text("\n".join(made_up(200, words=6)))
     return tmp_path
 
@@ -115,15 +115,15 @@ def options(folder: pathlib.Path) -> dict:
 
 def test_a_training_of_own_plugins_runs_and_knows_their_sources(folder):
     write_teacher(folder)
-    given = options(folder)
-    given["data"]["cache_folder"] = str(folder / "cache")
-    given |= {
+    raw = options(folder)
+    raw["data"]["cache_folder"] = str(folder / "cache")
+    raw |= {
         "teacher": {"model": str(folder / "model")},
         "student": {"model": "teacher", "layers": "1", "pooling": ""},
     }
     (folder / "mine.py").write_text(
         "from jaxdistill.config import defaults\n\ndef get_config():\n"
-        f"    config = defaults(objective={given['objective']['kind']!r})\n    config.update({given!r})\n    return config\n"
+        f"    config = defaults(objective={raw['objective']['kind']!r})\n    config.update({raw!r})\n    return config\n"
     )
     result = jaxdistill.distill(config=str(folder / "mine.py"), workdir=folder / "run")
     assert result.results["config"]["objective.weight"] == 0.25 and result.export_folder.is_dir()
@@ -140,22 +140,22 @@ def test_a_training_of_own_plugins_runs_and_knows_their_sources(folder):
 def test_kinds_of_student_and_teacher_of_ones_own(folder):
     write_teacher(folder)
     (folder / "kinds.py").write_text(KINDS)
-    given = options(folder) | {
+    raw = options(folder) | {
         "teacher": {"kind": f"{folder / 'kinds.py'}:Turned", "model": str(folder / "model")},
         "student": {"kind": f"{folder / 'kinds.py'}:Shrunk", "model": "teacher", "scale": 0.25},
     }
-    given["objective"] = {"kind": "embedding", "distance": "cosine"}
-    given["data"]["cache_folder"] = str(folder / "cache")
-    parsed = config.parse_config(given)
+    raw["objective"] = {"kind": "embedding", "distance": "cosine"}
+    raw["data"]["cache_folder"] = str(folder / "cache")
+    parsed = config.parse_config(raw)
     plugins.use(parsed.run.plugins)
     run = build(parsed, folder / "w", progress=False)
-    whole = load_model(str(folder / "model"))
+    original = load_model(str(folder / "model"))
     for path, array in run.student.params.items():
         factor = 0.25 if path.endswith("kernel") else 1.0
-        np.testing.assert_allclose(array, factor * whole.params[path], rtol=1e-6)
+        np.testing.assert_allclose(array, factor * original.params[path], rtol=1e-6)
     rows = rows_at(run.batches, 0)[:4]
     texts = [run.store.text("text", row) for row in rows]
-    np.testing.assert_allclose(run.batches._targets[0][rows], -Embedder(whole).encode(texts), atol=1e-5)
+    np.testing.assert_allclose(run.batches._targets[0][rows], -Embedder(original).encode(texts), atol=1e-5)
 
 
 def test_an_own_evaluation_is_scored_printed_and_reported_and_knows_its_source(folder, monkeypatch, capsys):
@@ -164,20 +164,20 @@ def test_an_own_evaluation_is_scored_printed_and_reported_and_knows_its_source(f
     sentences = made_up(12)
     rows = [f"{n}\t{a}\t{b}\n" for n, (a, b) in enumerate(zip(sentences[::2], sentences[1::2], strict=True))]
     (folder / "pairs.tsv").write_text("score\tsentence1\tsentence2\n" + "".join(rows))
-    found = {}
+    scores = {}
     for name, factor in (("one", 1.0), ("two", 0.5)):
         (folder / f"{name}.py").write_text(f"FACTOR = {factor}" + EVALUATION)
         plugins.evaluations.clear()
         options = [f"--plugins={folder}/{name}.py", f"--model={folder}/tiny", "--tasks=mine", f"--out={folder}/{name}/"]
         cli.run(evaluate.main, options)
         content = json.loads((folder / name / "results.json").read_text())
-        found[name] = content["models"][0]["scores"]
+        scores[name] = content["models"][0]["scores"]
         assert content["protocol"] == {"mine": "Spearman of cosine similarity and score"}
         assert "my pairs" in capsys.readouterr().out
         page = (folder / name / "index.html").read_text()
         assert ">my pairs</th>" in page and "never measured" not in page
-    assert list(found["one"]) == ["mine/spearman", "mine/pairs", "mine/half"]
-    assert found["two"]["mine/spearman"] == 0.5 * found["one"]["mine/spearman"] == found["one"]["mine/half"]
+    assert list(scores["one"]) == ["mine/spearman", "mine/pairs", "mine/half"]
+    assert scores["two"]["mine/spearman"] == 0.5 * scores["one"]["mine/spearman"] == scores["one"]["mine/half"]
 
 
 def test_a_model_of_an_own_family_is_loaded_from_python(folder):

@@ -37,13 +37,13 @@ def test_collectives_count_by_their_results_and_once_each():
 
 def test_products_of_loops_and_branches_are_counted_by_hand(mesh):
     x, w = jnp.ones((4, 8)), jnp.ones((8, 8))
-    one = 2.0 * 4 * 8 * 8
+    single = 2.0 * 4 * 8 * 8
 
     def step(x, w):
         x, _ = jax.lax.scan(lambda y, _: (jnp.matmul(y, w), None), x, length=5)
         return jax.lax.cond(x[0, 0] > 0, lambda y: y @ w, lambda y: y @ w @ w, x)
 
-    assert product_flops(jax.make_jaxpr(step)(x, w).jaxpr) == (5 + 2) * one
+    assert product_flops(jax.make_jaxpr(step)(x, w).jaxpr) == (5 + 2) * single
     spec = jax.sharding.PartitionSpec("data")
     inner = jax.shard_map(lambda x: x @ x.T, mesh=mesh, in_specs=spec, out_specs=spec)
     assert product_flops(jax.make_jaxpr(inner)(jnp.ones((16, 4))).jaxpr) == 8 * 2.0 * 2 * 2 * 4
@@ -73,10 +73,10 @@ def test_a_step_that_does_not_fit_says_what_to_change():
 @pytest.mark.parametrize("targets", ["live", "stored"])
 def test_the_program_plans_its_step_without_computing_or_writing(targets, tmp_path, capsys, monkeypatch):
     cache = tmp_path / "cache"
-    given = tiny_arguments(
+    arguments = tiny_arguments(
         tmp_path, data__text=write_text(tmp_path), data__cache_folder=str(cache), teacher__kind=targets
     )
-    main.main([*given, f"--workdir={tmp_path / 'w'}", "--dry_run", "--compile_for=v5e-8"])
+    main.main([*arguments, f"--workdir={tmp_path / 'w'}", "--dry_run", "--compile_for=v5e-8"])
     out = capsys.readouterr().out
     for words in (
         "v5e-8: 8 chips",
@@ -95,15 +95,15 @@ def test_the_program_plans_its_step_without_computing_or_writing(targets, tmp_pa
 
 def test_a_plan_has_the_student_of_the_run_but_computes_no_targets(tmp_path, monkeypatch):
     options = {"student__layers": "greedy:1", "student__head": "linear", "student__head_init": "fitted"}
-    given = tiny_arguments(tmp_path, teacher__kind="stored", **options)
-    config = main.parse_flags([*given, f"--workdir={tmp_path / 'w'}"]).config
-    made = make_student(config, config.teacher.load(context_of(config, tmp_path)), tmp_path)
+    arguments = tiny_arguments(tmp_path, teacher__kind="stored", **options)
+    config = main.parse_flags([*arguments, f"--workdir={tmp_path / 'w'}"]).config
+    expected = make_student(config, config.teacher.load(context_of(config, tmp_path)), tmp_path)
 
     def runs(*_, **__):
         raise AssertionError("a model computes targets")
 
     monkeypatch.setattr(Embedder, "encode", runs)
     planned = build(config, tmp_path / "w", progress=False, absent=slice_named("v5e-8").mesh(model_axis=1))
-    assert planned.student.definition == made.definition
-    for path, array in made.params.items():
+    assert planned.student.definition == expected.definition
+    for path, array in expected.params.items():
         np.testing.assert_array_equal(planned.student.params[path], array)

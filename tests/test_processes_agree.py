@@ -23,7 +23,7 @@ SLURM = {
 
 
 LAUNCHERS = "SLURM_ OMPI_ PMI_ JAX_COORDINATOR JAX_NUM_PROC JAX_PROCESS TPU_ MEGASCALE_ KUBERNETES_ JOB_COMPLETION"
-"""Beginnings of the variables by which launchers tell a process its place."""
+"""Prefixes of the variables by which launchers tell a process its rank."""
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def test_a_process_without_a_launcher_is_on_its_own(monkeypatch):
 def test_a_vote_is_read_after_its_delay_and_has_the_highest_status(monkeypatch):
     monkeypatch.setattr(processes, "count", lambda: 2)
     vote = processes.StopVote(make_mesh(devices=jax.devices()[:4]), delay=2)
-    assert [vote.after_step(asked) for asked in (0, 75, 130, 130, 130)] == [0, 0, 0, 75, 130]
+    assert [vote.after_step(requested) for requested in (0, 75, 130, 130, 130)] == [0, 0, 0, 75, 130]
 
 
 JOINS = """
@@ -71,42 +71,42 @@ cli.run(main, sys.argv[1:])
 
 
 def start_both(*arguments) -> list[subprocess.Popen]:
-    place = {"JAX_COORDINATOR_ADDRESS": free_address(), "JAX_NUM_PROCESSES": "2"}
+    variables = {"JAX_COORDINATOR_ADDRESS": free_address(), "JAX_NUM_PROCESSES": "2"}
     return [
         subprocess.Popen(
-            [sys.executable, "-c", JOINS, *given], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=environment(devices=2) | place | {"JAX_PROCESS_ID": str(number)},
+            [sys.executable, "-c", JOINS, *flags], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=environment(devices=2) | variables | {"JAX_PROCESS_ID": str(number)},
         )
-        for number, given in enumerate(arguments)
+        for number, flags in enumerate(arguments)
     ]  # fmt: skip
 
 
-def said_by(both) -> list[tuple[int, str, list[str]]]:
-    """Status, standard output, and lines of our own on standard error of each."""
-    said = [process.communicate(timeout=90) for process in both]
-    begin = ("error: ", "interrupted", "KeyError", "jaxdistill.core.cluster")
-    own = [[line for line in err.split("\n") if line.startswith(begin)] for _, err in said]
-    return [(process.returncode, out, lines) for process, (out, _), lines in zip(both, said, own, strict=True)]
+def outcomes(pair) -> list[tuple[int, str, list[str]]]:
+    """Status, standard output, and this project's lines on standard error of each process."""
+    outputs = [process.communicate(timeout=90) for process in pair]
+    prefixes = ("error: ", "interrupted", "KeyError", "jaxdistill.core.cluster")
+    errors = [[line for line in err.split("\n") if line.startswith(prefixes)] for _, err in outputs]
+    return [(process.returncode, out, lines) for process, (out, _), lines in zip(pair, outputs, errors, strict=True)]
 
 
 def test_processes_with_other_options_are_refused_alike():
-    (status, _, first), (other, _, second) = said_by(start_both(["5", ""], ["6", ""]))
+    (status, _, first), (other, _, second) = outcomes(start_both(["5", ""], ["6", ""]))
     assert status == other == InputError.status and first == second
     (line,) = first
     assert "run.steps is 5 in the first, 6 in the other" in line
 
 
 def test_the_death_of_one_process_ends_the_other_that_waits_for_it():
-    both = start_both(["5", "gather"], ["5", "sleep"])
-    for process in both:
+    children = start_both(["5", "gather"], ["5", "sleep"])
+    for process in children:
         while (line := process.stdout.readline()) != "joined 1\n":
             assert line
-    both[1].kill()
-    assert said_by(both)[0][0] == ABORTED
+    children[1].kill()
+    assert outcomes(children)[0][0] == ABORTED
 
 
 def test_an_error_in_one_process_is_one_line_there_and_ends_the_other():
-    (status, _, lines), (other, _, _) = said_by(start_both(["5", "fail"], ["5", "sleep"]))
+    (status, _, lines), (other, _, _) = outcomes(start_both(["5", "fail"], ["5", "sleep"]))
     assert (status, other) == (processes.FAILED, ABORTED) and "KeyError: 'lost'" in lines[-1]
 
 

@@ -29,11 +29,11 @@ def states(model):
 def check_transformers_agree(model, folder):
     """The export, as transformers reads it, gives the same hidden states."""
     save(model, folder)
-    theirs = transformers.AutoModel.from_pretrained(folder).eval()
-    ours = np.asarray(states(load_model(str(folder)))[-1])
+    torch_model = transformers.AutoModel.from_pretrained(folder).eval()
+    actual = np.asarray(states(load_model(str(folder)))[-1])
     for index, sequence in enumerate(cases.random_sequences()):
-        expected = cases.torch_states(theirs, sequence)[-1]
-        np.testing.assert_allclose(ours[index, 0, : len(sequence)], expected, atol=2e-5)
+        expected = cases.torch_states(torch_model, sequence)[-1]
+        np.testing.assert_allclose(actual[index, 0, : len(sequence)], expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("family", ["distilbert", "albert", "modernbert", "gte"])
@@ -62,12 +62,12 @@ def test_a_unit_with_large_weights_that_is_never_active_goes_first(tmp_path):
     np.testing.assert_allclose(states(student)[-1], states(model)[-1], atol=2e-5)
 
 
-LOCAL, WHOLE = "sliding_attention", "full_attention"
+LOCAL, FULL = "sliding_attention", "full_attention"
 CUTS = [
-    ("modernbert", "1,2", [LOCAL, WHOLE], None),
-    ("modernbert", "first:2", [WHOLE, LOCAL], 2),
-    ("gemma3-text", "last:2", [WHOLE, LOCAL], None),
-    ("qwen3", "1,2", [WHOLE, LOCAL], None),
+    ("modernbert", "1,2", [LOCAL, FULL], None),
+    ("modernbert", "first:2", [FULL, LOCAL], 2),
+    ("gemma3-text", "last:2", [FULL, LOCAL], None),
+    ("qwen3", "1,2", [FULL, LOCAL], None),
 ]  # modernbert: whole, local, whole; gemma3: local, whole, local; qwen3: whole, whole, local
 
 

@@ -87,17 +87,17 @@ def test_the_size_of_blocks_does_not_matter(mesh, monkeypatch, platform, size, b
     random = np.random.default_rng(1)
     queries, queue = 10 * unit_rows(random, 16, 2, 8), Ring(unit_rows(random, 7, 16, 8), jnp.int32(4))
     monkeypatch.setattr(ring, "platform", lambda mesh: platform)
-    traced, found = [], []
+    traced, results = [], []
     monkeypatch.setattr(
-        ring, "_absorb", lambda *given, absorb=ring._absorb: traced.append(len(given[2])) or absorb(*given)
+        ring, "_absorb", lambda *arguments, absorb=ring._absorb: traced.append(len(arguments[2])) or absorb(*arguments)
     )
     for rows in (getattr(ring, size), blocks[0]):
         monkeypatch.setattr(ring, size, rows)
         call = jax.jit(partial(softmax_over_ring, expired=(0, 5), starts_full=True))
-        found.append(call(queries, queue))
+        results.append(call(queries, queue))
     assert traced == [14, *blocks], "keys of a device: all at once, or in blocks and a rest"
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+    for first, second in zip(*results, strict=True):
+        np.testing.assert_allclose(first, second, atol=1e-5)
 
 
 def test_blocks_that_were_never_written_hold_no_keys(mesh):

@@ -30,8 +30,8 @@ TRANSFORMERS_JS = "@huggingface/transformers@4.3.1"
 
 def section(heading: str) -> str:
     """The section whose heading begins so."""
-    (found,) = [part for part in PAGE.split("\n## ") if part.startswith(heading)]
-    return found
+    (text,) = [part for part in PAGE.split("\n## ") if part.startswith(heading)]
+    return text
 
 
 def blocks(heading: str, language: str = "python") -> list[str]:
@@ -94,9 +94,9 @@ def node():
     if not (NODE / "node_modules" / TRANSFORMERS_JS.rpartition("@")[0]).is_dir():
         NODE.mkdir(exist_ok=True)
         command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", TRANSFORMERS_JS]
-        made = subprocess.run(command, cwd=NODE, capture_output=True, text=True, timeout=300)
-        if made.returncode:
-            pytest.skip(f"npm cannot install {TRANSFORMERS_JS}: {made.stderr[-200:]}")
+        completed = subprocess.run(command, cwd=NODE, capture_output=True, text=True, timeout=300)
+        if completed.returncode:
+            pytest.skip(f"npm cannot install {TRANSFORMERS_JS}: {completed.stderr[-200:]}")
     return NODE
 
 
@@ -104,9 +104,9 @@ def test_transformers_js(folder, node):
     [code] = blocks("transformers.js", "js")
     (folder / "node_modules").symlink_to(node / "node_modules")
     (folder / "encode.mjs").write_text(f"{code}\nconsole.log(JSON.stringify(vectors));\n")
-    ran = subprocess.run(["node", "encode.mjs"], cwd=folder, capture_output=True, text=True, timeout=300)
-    assert not ran.returncode, ran.stderr
-    vectors = json.loads(ran.stdout.splitlines()[-1])
+    completed = subprocess.run(["node", "encode.mjs"], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert not completed.returncode, completed.stderr
+    vectors = json.loads(completed.stdout.splitlines()[-1])
     np.testing.assert_allclose(vectors, loaded(folder, "runs/l3-onnx").encode(TEXTS), atol=1e-5)
 
 

@@ -22,14 +22,14 @@ from jaxdistill.evals.report import (
 HOSTILE = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)> & \"quotes\" $x$ [b]:smile:"
 
 
-def entry(name, average, **more):
+def entry(name, average, **options):
     pairs = dict(name="pairs.tsv", gold=[0, 2, 5], similarities=[0.1, 0.4, average])
     return Entry(
         name=name,
         scores={"sts12": 0.7, "average": average, "geometry/anisotropy": 12.345},
         costs={"parameters": 22_713_216, "size_bytes": 90_868_376, "sentences_per_s": None},
         scored_pairs=pairs,
-        **more,
+        **options,
     )
 
 
@@ -66,8 +66,8 @@ def test_the_table_has_main_scores_then_costs_then_all_others():
     ],
 )  # fmt: skip
 def test_every_evaluation_has_main_scores(scores, labels):
-    main, _, others = score_rows([Entry(name="a", scores=scores)])
-    assert [row.label for row in main] == labels and len(main) + len(others) == len(scores)
+    main, _, remaining = score_rows([Entry(name="a", scores=scores)])
+    assert [row.label for row in main] == labels and len(main) + len(remaining) == len(scores)
 
 
 def test_a_page_has_everything_in_one_file_whatever_users_write(tmp_path):
@@ -106,12 +106,12 @@ def test_curves_are_the_loss_and_every_dev_score_with_each_step_once(tmp_path):
 
 
 def test_stages_have_their_gain_and_the_papers_score_where_one_repeats_a_paper():
-    shown = dict(form="bi", student="s", metric="dev", before=0.5, sts=None, paper=None)
+    common = dict(form="bi", student="s", metric="dev", before=0.5, sts=None, paper=None)
     rows = [
-        dict(shown, number=1, after=0.512, no_gain=""),
-        dict(shown, number=2, after=0.5, no_gain="NO GAIN: dev was"),
+        dict(common, number=1, after=0.512, no_gain=""),
+        dict(common, number=2, after=0.5, no_gain="NO GAIN: dev was"),
     ]
     text = as_text(stage_table(rows))
     assert "+1.20" in text and text.count("NO GAIN") == 1 and "paper" not in text
-    text = as_text(stage_table([*rows, dict(shown, number=3, after=None, no_gain="", paper=0.7832)]))
+    text = as_text(stage_table([*rows, dict(common, number=3, after=None, no_gain="", paper=0.7832)]))
     assert "paper's STS" in text and "78.32" in text

@@ -51,14 +51,14 @@ def test_entities_by_hand(tmp_path):
     )
     scores = retrieval.entity_recalls(retrieval.read_entities(path), EMBED)
     assert scores == {"entity/de recall@1": 1 / 3, "entity/de recall@5": 1.0, "entity/de recall@10": 1.0}
-    found = retrieval.read_entities(path)
-    assert found.entities == ["queen", "kings", "pop", "jazz", "rock"]
-    assert found.answers == {"play queen": {"queen"}, "king": {"pop"}, "loud": {"queen"}}
+    entities = retrieval.read_entities(path)
+    assert entities.entities == ["queen", "kings", "pop", "jazz", "rock"]
+    assert entities.answers == {"play queen": {"queen"}, "king": {"pop"}, "loud": {"queen"}}
     several = ["label,entity,query", "1,pop,play queen", "1,queen,play queen", "0,jazz,king", "0,kings,king"]
-    found = retrieval.read_entities(
+    entities = retrieval.read_entities(
         write(tmp_path / "en.csv", several)
     )  # any will do; queries without one are not asked
-    assert retrieval.entity_recalls(found, EMBED)["entity/en recall@1"] == 1.0 and found.answers.keys() == {
+    assert retrieval.entity_recalls(entities, EMBED)["entity/en recall@1"] == 1.0 and entities.answers.keys() == {
         "play queen"
     }
     with pytest.raises(InputError, match="no row has the label 1; a query needs an entity that it refers to"):
@@ -86,11 +86,11 @@ def test_entities_choose_the_best_checkpoint_by_their_mean_over_languages(tmp_pa
 def test_a_collapsed_model_has_no_score():
     """Its classes would have the share of the largest."""
     words = tuple(f"word {number}" for number in range(40))
-    one = np.random.default_rng(0).normal(size=(1, 32))
+    vector = np.random.default_rng(0).normal(size=(1, 32))
     rounding = 1 + 1e-6 * np.random.default_rng(1).normal(size=(len(words), 32))
     labelled = GradedPairs(name="mrpc", first=words[:20], second=words[20:], scores=np.arange(20.0) % 2)
     with pytest.raises(InputError, match="equally similar .1.: it has collapsed"):
-        pairs.pairs_auc(lambda sentences: np.float32(one * rounding[: len(sentences)]), labelled)
+        pairs.pairs_auc(lambda sentences: np.float32(vector * rounding[: len(sentences)]), labelled)
 
 
 EN, DE = ("one", "two", "three", "four"), ("eins", "zwei", "drei", "vier")

@@ -89,8 +89,8 @@ def test_stored_targets_are_the_teachers_for_each_role_under_a_digest_of_roles_a
     plain = Embedder(load_model(str(folder / "model")))
     for change, prompts in zip(changes, expected, strict=True):
         run = built(folder, **cache, **change)
-        both = [prompts[0] + QUERIES[3], prompts[1] + DOCUMENTS[3]]
-        np.testing.assert_allclose(run.batches._targets[0][np.array([3, 45])], plain.encode(both), atol=1e-6)
+        sentences = [prompts[0] + QUERIES[3], prompts[1] + DOCUMENTS[3]]
+        np.testing.assert_allclose(run.batches._targets[0][np.array([3, 45])], plain.encode(sentences), atol=1e-6)
     assert len(list((tmp_path / "targets").iterdir())) == len(changes)
     built(folder, **cache)
     assert len(list((tmp_path / "targets").iterdir())) == len(changes)
@@ -106,14 +106,14 @@ def test_the_export_has_the_students_prompts_and_sentence_transformers_reads_ali
     settings = json.loads((export / "config_sentence_transformers.json").read_text())
     assert settings["default_prompt_name"] is None
     assert settings["prompts"] == {"query": INSTRUCTION, "passage": "rain. ", "document": "rain. "}
-    theirs, ours = SentenceTransformer(str(export), device="cpu"), Embedder(load_model(str(export)))
+    reference, model = SentenceTransformer(str(export), device="cpu"), Embedder(load_model(str(export)))
     texts = ["the cat sleeps", "rain", "a dog?"]
     for name in ("encode", "encode_query", "encode_document"):
-        np.testing.assert_allclose(getattr(ours, name)(texts), getattr(theirs, name)(texts), atol=1e-5)
-    np.testing.assert_array_equal(ours.encode_query(texts), ours.encode(texts, role="query"))
-    mixed = ours.encode(texts[:2], role=["document", ""])
-    np.testing.assert_allclose(mixed, [ours.encode_document(texts[:1])[0], ours.encode(texts[1:2])[0]], atol=1e-6)
-    np.testing.assert_allclose(ours.encode([INSTRUCTION + texts[0]]), ours.encode_query(texts[:1]), atol=1e-6)
+        np.testing.assert_allclose(getattr(model, name)(texts), getattr(reference, name)(texts), atol=1e-5)
+    np.testing.assert_array_equal(model.encode_query(texts), model.encode(texts, role="query"))
+    mixed = model.encode(texts[:2], role=["document", ""])
+    np.testing.assert_allclose(mixed, [model.encode_document(texts[:1])[0], model.encode(texts[1:2])[0]], atol=1e-6)
+    np.testing.assert_allclose(model.encode([INSTRUCTION + texts[0]]), model.encode_query(texts[:1]), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_the_export_has_the_students_prompts_and_sentence_transformers_reads_ali
         ({"data.roles": "none", "student.document_prompt": "d: "}, "reads none; leave it empty, or set --config.data.roles=document"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused_in_one_line(folder, changed, words):
+def test_roles_and_prompts_that_do_not_fit_are_refused_in_one_line(folder, changed, words):
     with pytest.raises(InputError, match=words) as error:
         built(folder, **{name.replace(".", "__"): value for name, value in changed.items()})
     assert "\n" not in str(error.value)

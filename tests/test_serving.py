@@ -25,7 +25,7 @@ def embedder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def theirs(embedder, tmp_path_factory):
+def library(embedder, tmp_path_factory):
     """The same model in sentence-transformers."""
     folder = tmp_path_factory.mktemp("export")
     save(embedder.model, folder)
@@ -48,9 +48,9 @@ def test_sentences_of_any_length_alone_need_few_programs_and_have_the_same_vecto
     embedder.warm_up()
     assert len(traced) == 3, "all that requests of one sentence need"
     sentences = ["rain " * count for count in range(1, 60)]
-    alone = np.concatenate([embedder.encode([sentence]) for sentence in sentences])
+    one_by_one = np.concatenate([embedder.encode([sentence]) for sentence in sentences])
     assert len(traced) == 3, "of 16, 32 and 64 tokens"
-    np.testing.assert_allclose(alone, embedder.encode(sentences), atol=1e-5)
+    np.testing.assert_allclose(one_by_one, embedder.encode(sentences), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -66,34 +66,34 @@ def test_anything_but_several_texts_is_one_clear_line(embedder, sentences, words
         embedder.encode(sentences)
 
 
-def test_options_of_encode_mean_what_they_mean_in_sentence_transformers(embedder, theirs):
+def test_options_of_encode_mean_the_same_in_sentence_transformers(embedder, library):
     texts = ["the cat sleeps", "rain"]
     for options in (
         {"truncate_dim": 5}, {"truncate_dim": 5, "normalize_embeddings": True}, {"prompt": "the cat "}, {"prompt": ""},
         {"prompt_name": "query", "batch_size": 1},
     ):  # fmt: skip
-        expected = theirs.encode(texts, **options)
+        expected = library.encode(texts, **options)
         np.testing.assert_allclose(embedder.encode(texts, **options), expected, atol=1e-5, err_msg=str(options))
     first, second = embedder.encode(texts), embedder.encode("rain")
-    np.testing.assert_allclose(embedder.similarity(first, second), theirs.similarity(first, second).numpy(), atol=1e-5)
+    np.testing.assert_allclose(embedder.similarity(first, second), library.similarity(first, second).numpy(), atol=1e-5)
 
 
-def test_vectors_of_tokens_equal_sentence_transformers(embedder, theirs):
+def test_vectors_of_tokens_equal_sentence_transformers(embedder, library):
     sentences = ["the cat sleeps.", "rain", "the dog, the cat and a rainy day"]
-    ours, expected = (
+    actual, expected = (
         embedder.encode(sentences, output="tokens"),
-        theirs.encode(sentences, output_value="token_embeddings"),
+        library.encode(sentences, output_value="token_embeddings"),
     )
-    for one, other in zip(ours, expected, strict=True):
-        np.testing.assert_allclose(one.vectors, other.numpy(), atol=1e-5)
+    for tokens, vectors in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(tokens.vectors, vectors.numpy(), atol=1e-5)
 
 
 def test_their_mean_is_the_sentence_and_offsets_are_characters_of_it_without_the_prompt(embedder):
     sentence = "the cat sleeps."
     tokens = embedder.encode(sentence, prompt_name="query", output="tokens")
     np.testing.assert_allclose(tokens.vectors.mean(axis=0), embedder.encode(sentence, prompt_name="query"), atol=1e-6)
-    found = [sentence[begin:end] for begin, end in tokens.offsets]
-    assert found == ["", "", "", "the", "cat", "sleeps", ".", ""]  # [CLS], the prompt's two tokens, [SEP]
+    words = [sentence[begin:end] for begin, end in tokens.offsets]
+    assert words == ["", "", "", "the", "cat", "sleeps", ".", ""]  # [CLS], the prompt's two tokens, [SEP]
     cut = embedder.encode(sentence, output="tokens", truncate_dim=4, normalize_embeddings=True).vectors
     assert cut.shape[1] == 4 and np.allclose(np.linalg.norm(cut, axis=1), 1.0, atol=1e-6)
 

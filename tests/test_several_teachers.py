@@ -47,11 +47,11 @@ def write_byte_level_model(folder):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    found = tmp_path_factory.mktemp("teachers")
-    write_teacher(found)
-    write_byte_level_model(found)
-    write_text(found, rows=100)
-    return found
+    folder = tmp_path_factory.mktemp("teachers")
+    write_teacher(folder)
+    write_byte_level_model(folder)
+    write_text(folder, rows=100)
+    return folder
 
 
 def options_of(folder, **changed):
@@ -86,11 +86,11 @@ def config_of(folder, **changed) -> configs.Config:
 def test_the_cosine_of_joined_vectors_is_the_weighted_mean_of_the_cosines(seed, weights):
     random, shares = np.random.default_rng(seed), np.array(weights) / sum(weights)
     teachers = [random.standard_normal((2, 3 + index)) * 10.0**index for index in range(len(weights))]
-    both = joined(teachers, tuple(shares))
-    unit = [one / np.linalg.norm(one, axis=1, keepdims=True) for one in teachers]
-    np.testing.assert_allclose(np.linalg.norm(both, axis=1), 1.0, atol=1e-5)
-    expected = sum(share * one[0] @ one[1] for share, one in zip(shares, unit, strict=True))
-    np.testing.assert_allclose(both[0] @ both[1], expected, atol=1e-5)
+    actual = joined(teachers, tuple(shares))
+    unit = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in teachers]
+    np.testing.assert_allclose(np.linalg.norm(actual, axis=1), 1.0, atol=1e-5)
+    expected = sum(share * vectors[0] @ vectors[1] for share, vectors in zip(shares, unit, strict=True))
+    np.testing.assert_allclose(actual[0] @ actual[1], expected, atol=1e-5)
 
 
 def test_targets_of_two_tokenizers_lie_side_by_side_behind_their_own_prompts(folder):
@@ -115,14 +115,14 @@ def finished(folder):
 
 def test_a_head_as_wide_as_all_teachers_is_exported_and_sentence_transformers_loads_it(finished):
     workdir, _ = finished
-    theirs, ours = SentenceTransformer(str(workdir / "export"), device="cpu"), load_model(str(workdir / "export"))
+    reference, model = SentenceTransformer(str(workdir / "export"), device="cpu"), load_model(str(workdir / "export"))
     texts = ["the cat sleeps", "rain"]
-    vectors = Embedder(ours).encode(texts)
+    vectors = Embedder(model).encode(texts)
     assert vectors.shape == (2, sum(WIDTHS))
-    np.testing.assert_allclose(theirs.encode(texts), vectors, atol=1e-5)
+    np.testing.assert_allclose(reference.encode(texts), vectors, atol=1e-5)
     best = json.loads((workdir / "results.json").read_text())["best_step"]
     kernel = Checkpoints(Workdir(workdir), read_only=True).restore_alone(best).params["student"]["dense/0/kernel"]
-    np.testing.assert_array_equal(ours.params["dense/0/kernel"], kernel)
+    np.testing.assert_array_equal(model.params["dense/0/kernel"], kernel)
     np.testing.assert_allclose(Embedder(restored_student(Workdir(workdir), [best])).encode(texts), vectors, atol=1e-6)
 
 
@@ -135,15 +135,15 @@ def test_a_run_that_averages_exports_and_scores_the_mean_of_its_checkpoints(fini
     assert (results["averaged_steps"], results["last_step"]) == ([2, 4], 4)
     assert "| Mean of the checkpoints of steps | 2, 4 |" in (workdir / "export" / "README.md").read_text()
     student, texts = load_model(str(workdir / "export")), ["the cat sleeps", "rain"]
-    both, two, four = (restored_student(Workdir(workdir), steps) for steps in ([2, 4], [2], [4]))
-    for path, array in both.params.items():
-        np.testing.assert_allclose(array, (two.params[path] + four.params[path]) / 2, atol=1e-6)
-    np.testing.assert_allclose(Embedder(student).encode(texts), Embedder(both).encode(texts), atol=1e-6)
+    averaged, step_2, step_4 = (restored_student(Workdir(workdir), steps) for steps in ([2, 4], [2], [4]))
+    for path, array in averaged.params.items():
+        np.testing.assert_allclose(array, (step_2.params[path] + step_4.params[path]) / 2, atol=1e-6)
+    np.testing.assert_allclose(Embedder(student).encode(texts), Embedder(averaged).encode(texts), atol=1e-6)
     (task,) = build_module.build(config_of(folder), workdir, progress=False).dev.tasks.values()
-    found = task(Embedder(student).as_embed())
-    assert results["scores"]["student after"] == pytest.approx(found, abs=1e-6)
+    scores = task(Embedder(student).as_embed())
+    assert results["scores"]["student after"] == pytest.approx(scores, abs=1e-6)
     before = json.loads((finished[0] / "results.json").read_text())["scores"]["student after"]
-    assert found != pytest.approx(before, abs=1e-6)
+    assert scores != pytest.approx(before, abs=1e-6)
     with pytest.raises(
         InputError, match=r"keeps the checkpoints of steps .*2, 4, which do not .*average kept or later"
     ):

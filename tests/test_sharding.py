@@ -41,8 +41,8 @@ def built(folder, **run):
         "teacher.model": folder / "teacher", "teacher.pooling": "mean", "teacher.kind": "live", "student.layers": "1,2",
         "evals.pairs": "", "evals.agreement": "", "evals.best": "", "run.steps": 2, "run.precision": "float32",
     } | {f"run.{name}": value for name, value in run.items()}  # fmt: skip
-    given = main.parse_flags(arguments_of("configs/l2.py:tiny", options))
-    return build.build(given.config, folder / "run", progress=False)
+    flags = main.parse_flags(arguments_of("configs/l2.py:tiny", options))
+    return build.build(flags.config, folder / "run", progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +50,11 @@ def unsharded(folder):
     """Returns the run without sharding with so many devices for a matrix, its state after a step and its loss; made once."""
 
     @cache
-    def made(model_axis: int):
+    def first_step(model_axis: int):
         run = built(folder, model_axis=model_axis)
         return run, *stepped(run)
 
-    return made
+    return first_step
 
 
 def stepped(run):
@@ -73,32 +73,32 @@ def held_share(tree, shardings):
 @pytest.mark.parametrize("case", CASES)
 def test_a_sharded_step_is_the_unsharded_one_and_each_device_holds_its_part(folder, unsharded, monkeypatch, case):
     monkeypatch.setattr(sharding, "LARGE", 512)
-    options, most = CASES[case]
+    options, max_share = CASES[case]
 
     def is_split(share: float) -> bool:
-        return share == 1 if case == "zero" else share < most
+        return share == 1 if case == "zero" else share < max_share
 
-    whole, expected, loss = unsharded(options.get("model_axis", 1))
+    reference, expected, loss = unsharded(options.get("model_axis", 1))
     split = built(folder, **options)
-    found, split_loss = stepped(split)
+    state, split_loss = stepped(split)
     assert split_loss == pytest.approx(loss, abs=1e-5)
     jax.tree.map(
         lambda x, y: np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=0, atol=1e-5),
-        expected.params, found.params,
+        expected.params, state.params,
     )  # fmt: skip
-    places = {path: array.sharding for path, array in split.teacher_params.items()}
-    assert is_split(held_share(split.teacher_params, places))
+    shardings = {path: array.sharding for path, array in split.teacher_params.items()}
+    assert is_split(held_share(split.teacher_params, shardings))
     table = overview.parameter_table(split)
     assert re.search(
         r"layers/0/intermediate/kernel .*'(model|data)'", table
-    ) and "'data'" not in overview.parameter_table(whole)
-    for tree in (found.params, found.optimizer):
-        assert held_share(tree, jax.tree.map(lambda array: array.sharding, tree)) < most
+    ) and "'data'" not in overview.parameter_table(reference)
+    for tree in (state.params, state.optimizer):
+        assert held_share(tree, jax.tree.map(lambda array: array.sharding, tree)) < max_share
     embedder = sharding.sharded_embedder(split.teacher, split.config.run)
     assert is_split(held_share(embedder.params, {path: x.sharding for path, x in embedder.params.items()}))
     np.testing.assert_allclose(
         embedder.encode(["w1 w2"]),
-        sharding.sharded_embedder(whole.teacher, whole.config.run).encode(["w1 w2"]),
+        sharding.sharded_embedder(reference.teacher, reference.config.run).encode(["w1 w2"]),
         atol=1e-5,
     )
 
@@ -107,7 +107,7 @@ def test_a_sharded_step_is_the_unsharded_one_and_each_device_holds_its_part(fold
 def test_a_stacked_teacher_is_split_and_gathered_layer_by_layer(folder, unsharded, monkeypatch, case):
     """As accelerators hold it: whole layers on a leading axis that no device splits."""
     monkeypatch.setattr(sharding, "LARGE", 512)
-    options, most = CASES[case]
+    options, max_share = CASES[case]
     _, _, loss = unsharded(options.get("model_axis", 1))
     monkeypatch.setattr(sentence, "platform", lambda mesh: "tpu")
     split = built(folder, **options)
@@ -115,7 +115,7 @@ def test_a_stacked_teacher_is_split_and_gathered_layer_by_layer(folder, unsharde
     assert split_loss == pytest.approx(loss, abs=1e-6)
     params = split.teacher_params
     assert params[f"{STACKED}0/output/kernel"].shape == (3, 48, 32)
-    assert held_share(params, {path: array.sharding for path, array in params.items()}) < most
+    assert held_share(params, {path: array.sharding for path, array in params.items()}) < max_share
     if case == "fsdp":
         program = split.program.train_step.lower(state, params, split.batches.batch_at(0)).compile().as_text()
         gathered = re.findall(r"= (f32\[[\d,]+\])\S* all-gather\(", program)
@@ -127,8 +127,8 @@ def test_kernels_are_gathered_in_bfloat16_where_products_round_them_and_gradient
     split = built(folder, precision="bfloat16", sharding="zero")
     program = split.program
     lowered = program.train_step.lower(program.like, split.teacher_params, split.batches.batch_at(0)).as_text()
-    moved = re.findall(r"sharding_constraint .*: tensor<(\d+)x(\d+)x(f32|bf16)>", lowered)
-    places = program.shardings.params["student"].items()
-    kernels = [path for path, place in places if path.endswith("/kernel") and place.spec]
-    assert kernels and len([kind for *_, kind in moved if kind == "bf16"]) == len(kernels)
-    assert len([kind for *_, kind in moved if kind == "f32"]) >= len(kernels)
+    constraints = re.findall(r"sharding_constraint .*: tensor<(\d+)x(\d+)x(f32|bf16)>", lowered)
+    placements = program.shardings.params["student"].items()
+    kernels = [path for path, placement in placements if path.endswith("/kernel") and placement.spec]
+    assert kernels and len([kind for *_, kind in constraints if kind == "bf16"]) == len(kernels)
+    assert len([kind for *_, kind in constraints if kind == "f32"]) >= len(kernels)

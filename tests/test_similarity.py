@@ -48,9 +48,9 @@ def test_documents_and_negatives_are_ranked_by_the_checkpoints_similarity(dot, t
     assert [scores[model]["asymmetric documents/set ndcg@10"] for model in (dot, cosine)] == [1.0, 1.0]
     row, *_ = jaxdistill.mine(dot, [("the", "dog")], corpus=["cat", "rain"], num_negatives=1)
     assert (row["negative"], row["score_negative"], row["score_positive"]) == ("cat", 6.0, 0.5)
-    model, theirs = jaxdistill.load(dot), SentenceTransformer(dot, device="cpu")
+    model, reference = jaxdistill.load(dot), SentenceTransformer(dot, device="cpu")
     vectors = model.encode(list(ROWS))
-    np.testing.assert_allclose(model.similarity(vectors, vectors), theirs.similarity(vectors, vectors), atol=1e-6)
+    np.testing.assert_allclose(model.similarity(vectors, vectors), reference.similarity(vectors, vectors), atol=1e-6)
     evals = {"retrieval": str(folder), "retrieval_split": "test"}
     config = parse_config({"evals": evals, "objective": {"kind": "simcse"}})
     for similarity, ndcg in (("dot", 1.0), ("cosine", second)):
@@ -59,13 +59,13 @@ def test_documents_and_negatives_are_ranked_by_the_checkpoints_similarity(dot, t
 
 
 def test_an_unchanged_model_hands_its_similarity_on_and_unit_vectors_have_the_cosine(dot, tmp_path):
-    again = export(load_model(dot), tmp_path / "again")
-    assert json.loads((again / "config_sentence_transformers.json").read_text())["similarity_fn_name"] == "dot"
-    assert load_model(str(again)).digest() == load_model(dot).digest()
-    modules = json.loads((again / "modules.json").read_text())
+    exported = export(load_model(dot), tmp_path / "again")
+    assert json.loads((exported / "config_sentence_transformers.json").read_text())["similarity_fn_name"] == "dot"
+    assert load_model(str(exported)).digest() == load_model(dot).digest()
+    modules = json.loads((exported / "modules.json").read_text())
     modules.append({"kind": "1", "path": "1_Normalize", "type": "sentence_transformers.models.Normalize"})
-    (again / "modules.json").write_text(json.dumps(modules))
-    normalized = load_model(str(again))
+    (exported / "modules.json").write_text(json.dumps(modules))
+    normalized = load_model(str(exported))
     assert normalized.definition.similarity == normalized.as_pooled().definition.similarity == "cosine"
 
 
@@ -85,6 +85,6 @@ def test_a_student_is_compared_as_in_its_training(tmp_path, caplog, objective, s
     cases.edit_json(tmp_path / "teacher" / "config_sentence_transformers.json", similarity_fn_name="dot")
     teacher = load_model(str(tmp_path / "teacher"))
     config = parse_config({"student": {"model": "teacher"} | student, "objective": objective})
-    made = make_student(config, (teacher,), tmp_path)
-    assert made.definition.similarity == similarity
+    made_student = make_student(config, (teacher,), tmp_path)
+    assert made_student.definition.similarity == similarity
     assert caplog.text.count("teacher: its checkpoint compares by dot product") == (similarity == "cosine")

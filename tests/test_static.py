@@ -62,9 +62,9 @@ def test_an_export_gives_the_same_vectors_in_both_packages(tmp_path, dense):
     ):
         np.testing.assert_allclose(vectors, expected, atol=1e-6)
     np.testing.assert_allclose(StaticModel.from_pretrained(folder).encode(TEXTS), expected, atol=1e-6)
-    held = sum(tensor.size for tensor in safetensors.numpy.load_file(folder / "model.safetensors").values())
-    assert model.parameter_count == load_model(str(folder)).parameter_count == held
-    assert f"| Parameters | {held:,} |" in (folder / "README.md").read_text()
+    count = sum(tensor.size for tensor in safetensors.numpy.load_file(folder / "model.safetensors").values())
+    assert model.parameter_count == load_model(str(folder)).parameter_count == count
+    assert f"| Parameters | {count:,} |" in (folder / "README.md").read_text()
 
 
 def test_listed_words_are_tokens_and_clustered_tokens_share_rows_in_both_packages(tmp_path):
@@ -102,8 +102,8 @@ def test_a_table_that_counts_unknown_tokens_is_exported_for_sentence_transformer
     model = table_model(tmp_path / "tokenizer", dropped=-1, normalize=False)
     folder = export(model, tmp_path / "out")
     assert not (folder / "config.json").exists()
-    theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS[:4])
-    np.testing.assert_allclose(Embedder(load_model(str(folder))).encode(TEXTS[:4]), theirs, atol=1e-6)
+    expected = SentenceTransformer(str(folder), device="cpu").encode(TEXTS[:4])
+    np.testing.assert_allclose(Embedder(load_model(str(folder))).encode(TEXTS[:4]), expected, atol=1e-6)
 
 
 def test_a_table_reads_its_tokenizer_file_alone_with_its_length(tmp_path):
@@ -119,14 +119,14 @@ def test_a_table_reads_its_tokenizer_file_alone_with_its_length(tmp_path):
     settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
     (tmp_path / "saved" / "tokenizer_config.json").write_text(json.dumps(settings))
     texts = ["The Cat sleeps", "the cat sleeps " * 5]
-    theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(texts)
-    ours = load_model(str(tmp_path / "saved"))
-    assert ours.max_length == 8
-    np.testing.assert_allclose(Embedder(ours).encode(texts), theirs, atol=1e-6)
+    expected = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(texts)
+    model = load_model(str(tmp_path / "saved"))
+    assert model.max_length == 8
+    np.testing.assert_allclose(Embedder(model).encode(texts), expected, atol=1e-6)
     save(load_model(str(tmp_path / "saved"), max_length=3), tmp_path / "short")
-    again = SentenceTransformer(str(tmp_path / "short"), device="cpu").encode(texts)
-    np.testing.assert_allclose(Embedder(load_model(str(tmp_path / "short"))).encode(texts), again, atol=1e-6)
-    assert not np.allclose(again[1], theirs[1])
+    shortened = SentenceTransformer(str(tmp_path / "short"), device="cpu").encode(texts)
+    np.testing.assert_allclose(Embedder(load_model(str(tmp_path / "short"))).encode(texts), shortened, atol=1e-6)
+    assert not np.allclose(shortened[1], expected[1])
 
 
 def write_model2vec(folder, tensors, **config):
@@ -166,8 +166,8 @@ def test_model2vec_takes_the_length_of_config_json_alone(tmp_path, stated):
     tokenizer.enable_truncation(8)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     texts = ["the cat 茶 sleeps " * 5, "z" * 100]  # letters are tokens; model2vec also cuts at three characters a token
-    theirs = StaticModel.from_pretrained(str(tmp_path)).encode(texts)
-    np.testing.assert_allclose(Embedder(load_model(str(tmp_path))).encode(texts), theirs, atol=1e-6)
+    expected = StaticModel.from_pretrained(str(tmp_path)).encode(texts)
+    np.testing.assert_allclose(Embedder(load_model(str(tmp_path))).encode(texts), expected, atol=1e-6)
 
 
 def test_the_start_has_principal_components_smaller_for_frequent_tokens():

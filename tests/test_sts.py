@@ -87,11 +87,11 @@ def test_subsets_by_hand(tmp_path):
     rows = ["a\t5\ts0\ts10", "a\t4\ts0\ts20", "a\t3\ts0\ts30", "a\t2\ts0\ts40", "b\t0\ts0\ts50", "b\t1\ts0\ts60"]
     write(tmp_path / "sts" / "sts12.test.tsv.gz", ["subset\tscore\tsentence1\tsentence2", *rows])
     scores = sts_scores(on_a_circle(angles), tmp_path, ["sts12"], subsets=True)
-    whole = scores.pop("sts12")
+    all_pairs = scores.pop("sts12")
     assert scores == pytest.approx(
         {"sts12/a": 1.0, "sts12/b": -1.0, "sts12/mean": 0.0, "sts12/weighted mean": (4 * 1 - 2 * 1) / 6}
     )
-    assert whole == pytest.approx(1 - 6 * 2 / (6 * 35))  # all pairs together: two neighbouring ranks are exchanged
+    assert all_pairs == pytest.approx(1 - 6 * 2 / (6 * 35))  # all pairs together: two neighbouring ranks are exchanged
 
 
 def test_the_tracks_of_sts_2017_that_were_added_are_scored_where_the_folder_has_them(tmp_path, data_folder):
@@ -104,16 +104,16 @@ def test_the_tracks_of_sts_2017_that_were_added_are_scored_where_the_folder_has_
 
 
 def test_hub_sets_are_read_by_their_own_columns(monkeypatch):
-    asked = []
+    requests = []
 
     def load_dataset(name, *, split, revision):
-        asked.append((name, split, revision))
+        requests.append((name, split, revision))
         return {"relatedness_score": [1, 4.5], "sentence_A": ["a", "b"], "sentence_B": ["c", "d"]}
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     read = sts.read_set("sick-r", None)
     assert (read.first, read.second, read.scores.tolist()) == (("a", "b"), ("c", "d"), [1.0, 4.5])
-    assert asked == [("RobZamp/sick", "test", "refs/convert/parquet")]
+    assert requests == [("RobZamp/sick", "test", "refs/convert/parquet")]
 
 
 def test_real_sets_have_the_official_number_of_pairs(data_folder):

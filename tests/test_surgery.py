@@ -50,19 +50,19 @@ def test_the_first_layers_compute_what_they_computed_in_the_teacher(teacher):
     states = hidden_states(teacher.definition, teacher.params, tokens)
     cut = hidden_states(student.definition, student.params, tokens)
     assert student.definition.architecture.layers == 2 and len(cut) == 3
-    for ours, theirs in zip(cut, states, strict=False):
-        np.testing.assert_array_equal(ours, theirs)
+    for actual, expected in zip(cut, states, strict=False):
+        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("pooling", ["", "cls", "pooler", "mean:last2"])
-def test_a_student_cut_from_the_teacher_pools_as_asked(teacher, tmp_path, pooling):
+def test_a_student_cut_from_the_teacher_pools_as_configured(teacher, tmp_path, pooling):
     config = parse_config({"student": dict(model="teacher", pooling=pooling), "objective": {"kind": "embedding"}})
     student, loaded = make_student(config, (teacher,), tmp_path), load_model(teacher.source, pooling=pooling or "mean")
     assert student.definition == loaded.definition
-    for ours, theirs in ((student.params, loaded.params), (student.unread_pooler, loaded.unread_pooler)):
-        assert ours.keys() == theirs.keys()
-        for path, array in theirs.items():
-            np.testing.assert_array_equal(ours[path], array)
+    for actual, expected in ((student.params, loaded.params), (student.unread_pooler, loaded.unread_pooler)):
+        assert actual.keys() == expected.keys()
+        for path, array in expected.items():
+            np.testing.assert_array_equal(actual[path], array)
 
 
 def test_a_fresh_student_of_an_albert_can_be_exported(tmp_path):
@@ -70,8 +70,8 @@ def test_a_fresh_student_of_an_albert_can_be_exported(tmp_path):
     albert = load_model(str(tmp_path / "albert"), pooling="mean")
     student = surgery.fresh(albert, jax.random.key(0), width=24, depth=2, heads=2)
     save(student, tmp_path / "student")
-    again = load_model(str(tmp_path / "student"))
-    assert again.params.keys() == student.params.keys()
+    reloaded = load_model(str(tmp_path / "student"))
+    assert reloaded.params.keys() == student.params.keys()
 
 
 @pytest.mark.parametrize(("family", "init"), [("bert", "svd"), ("bert", "random"), ("roberta", "svd")])
@@ -82,10 +82,10 @@ def test_compact_embeddings_are_an_electra_that_transformers_loads(family, init,
     assert {name: array.shape for name, array in student.params.items()} == param_shapes(student.definition)
     save(student, tmp_path / "student")
     assert read_settings(tmp_path / "student" / "config.json")["model_type"] == "electra"
-    theirs = SentenceTransformer(str(tmp_path / "student"), device="cpu")
+    reference = SentenceTransformer(str(tmp_path / "student"), device="cpu")
     sentences = made_up(20, words=5)
-    ours = Embedder(load_model(str(tmp_path / "student"))).encode(sentences)
-    np.testing.assert_allclose(ours, theirs.encode(sentences), atol=1e-5)
+    vectors = Embedder(load_model(str(tmp_path / "student"))).encode(sentences)
+    np.testing.assert_allclose(vectors, reference.encode(sentences), atol=1e-5)
 
 
 def test_a_compact_embedding_keeps_the_directions_in_which_words_differ(teacher):
@@ -95,14 +95,14 @@ def test_a_compact_embedding_keeps_the_directions_in_which_words_differ(teacher)
     tables = {path: array * varies for path, array in teacher.params.items() if path.endswith("/embedding")}
     teacher = teacher.with_params({**teacher.params, **tables})
     tokens = cases.padded(cases.random_sequences(3))
-    wanted = hidden_states(teacher.definition, teacher.params, tokens)[0]
+    exact = hidden_states(teacher.definition, teacher.params, tokens)[0]
     real = np.asarray(tokens.owner) >= 0
-    left = {}
+    errors = {}
     for init in ("svd", "random"):
         student = surgery.compact(teacher, width, key=jax.random.key(0), init=init)
-        given = hidden_states(student.definition, student.params, tokens)[0]
-        left[init] = np.square(np.asarray(given - wanted)[real]).mean() / np.square(np.asarray(wanted)[real]).mean()
-    assert left["svd"] < 0.05 < left["random"]
+        actual = hidden_states(student.definition, student.params, tokens)[0]
+        errors[init] = np.square(np.asarray(actual - exact)[real]).mean() / np.square(np.asarray(exact)[real]).mean()
+    assert errors["svd"] < 0.05 < errors["random"]
 
 
 @pytest.mark.parametrize(

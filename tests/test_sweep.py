@@ -86,14 +86,14 @@ def test_table_and_csv_have_means_and_deviations_over_the_seeds(tmp_path):
     assert second[3:] == ["92.00 ± 2.65", "70.00 ± 0.00"] and failed == ["x", "1", "-", "-", "-"]
 
 
-def arguments(folder, *more, **overrides):
+def arguments(folder, *flags, **overrides):
     options = dict(run__steps=STEPS, run__log_every=100, evals__every=STEPS, student__dropout=0.0) | overrides
-    return [*tiny_arguments(folder, **options), f"--workdir={folder / 'sweep'}", *more]
+    return [*tiny_arguments(folder, **options), f"--workdir={folder / 'sweep'}", *flags]
 
 
 def test_a_dry_run_lists_the_points_and_writes_nothing(tmp_path, capsys):
-    more = ["--config.objective.alpha=0, 0.5", "--config.data.columns='text,second'", "--seeds=3", "--dry_run"]
-    sweep.main(arguments(tmp_path, *more))
+    flags = ["--config.objective.alpha=0, 0.5", "--config.data.columns='text,second'", "--seeds=3", "--dry_run"]
+    sweep.main(arguments(tmp_path, *flags))
     assert capsys.readouterr().out.splitlines() == [
         "point 1 of 2: objective.alpha=0,run.seed=3",
         "point 2 of 2: objective.alpha=0.5,run.seed=3",
@@ -107,8 +107,8 @@ def swept_twice(tmp_path_factory):
     second point is wrong."""
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "grid.py").write_text('GRID = [{"objective.alpha": 0.25}, {"student.dims": "(999,)"}]')
-    given = arguments(folder, f"--grid={folder / 'grid.py'}")
-    process = start("sweep", given)
+    flags = arguments(folder, f"--grid={folder / 'grid.py'}")
+    process = start("sweep", flags)
     metrics = folder / "sweep" / GOOD / "metrics.jsonl"
     wait_for(lambda: metrics.exists() and metrics.read_text(), process)
     process.send_signal(signal.SIGINT)
@@ -120,23 +120,23 @@ def swept_twice(tmp_path_factory):
             "XLA_FLAGS", environment()["XLA_FLAGS"]
         )  # its trainings are programs of their own, on one device
         with pytest.raises(SystemExit) as stopped:
-            sweep.main(given)
+            sweep.main(flags)
     assert stopped.value.code == 1
     log = (folder / "sweep" / f"{GOOD}.log").read_text()
     assert "is saved" in log and "continuing from the checkpoint of step" in log
     return folder, output.getvalue()
 
 
-def test_a_stopped_sweep_ends_with_the_scores_of_its_points_and_tells_which_failed(swept_twice):
+def test_a_stopped_sweep_ends_with_the_scores_of_its_points_and_names_those_that_failed(swept_twice):
     folder, output = swept_twice
-    good, bad = csv.DictReader((folder / "sweep" / "sweep.csv").read_text().splitlines())
+    good, failed = csv.DictReader((folder / "sweep" / "sweep.csv").read_text().splitlines())
     assert (good["objective.alpha"], good["status"], good["metric"]) == ("0.25", "0", "agreement/spearman")
     scores = workdirs.read_note(folder / "sweep" / GOOD / "results.json")["scores"]["student after"]
     assert float(good["score"]) == scores[good["metric"]]
     log = folder / "sweep" / f"{GOOD}.log"
     assert f"point 1 of 2: {GOOD}, log {log} ... {100 * float(good['score']):.2f}\n" in output
     assert " ... failed with status 2: error: student.dims=999 must be from 1 to" in output
-    assert (bad["status"], bad["score"]) == ("2", "")
+    assert (failed["status"], failed["score"]) == ("2", "")
 
 
 def test_a_finished_point_is_not_trained_again_and_has_an_export_without_checkpoints(swept_twice, capsys, monkeypatch):

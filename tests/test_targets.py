@@ -13,13 +13,13 @@ def embed(texts):
     return np.array([[float(text.split()[1]), len(text)] for text in texts], np.float32)
 
 
-def made(folder, embed, texts=TEXTS, *, of="teacher"):
+def stored_vectors(folder, embed, texts=TEXTS, *, name="teacher"):
     def embed_at_once(texts, advance):
         vectors = embed(texts)
         advance(len(texts))
         return vectors
 
-    return targets.cached_vectors(folder, of, embed_at_once, texts, 2, what="", progress=False)
+    return targets.cached_vectors(folder, name, embed_at_once, texts, 2, what="", progress=False)
 
 
 @pytest.fixture(autouse=True)
@@ -27,29 +27,29 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(targets, "BLOCK_ROWS", 10)
 
 
-@pytest.mark.parametrize("ended", range(3))
-def test_a_killed_run_goes_on_with_the_blocks_that_are_missing(tmp_path, ended):
+@pytest.mark.parametrize("finished_blocks", range(3))
+def test_a_killed_run_continues_with_the_missing_blocks(tmp_path, finished_blocks):
     def killed(texts):
-        if len(done) == ended:
+        if len(done) == finished_blocks:
             raise KeyboardInterrupt
         done.append(texts)
         return embed(texts)
 
     done = []
     with pytest.raises(KeyboardInterrupt):
-        made(tmp_path, killed)
-    ended = None
-    found = made(tmp_path, killed)
-    np.testing.assert_array_equal(found, embed(TEXTS))
-    assert done == [TEXTS[:10], TEXTS[10:20], TEXTS[20:]] and isinstance(found.base, np.memmap)
-    made(tmp_path, lambda texts: pytest.fail("made again"))
-    made(tmp_path, killed, of="other")
+        stored_vectors(tmp_path, killed)
+    finished_blocks = None
+    vectors = stored_vectors(tmp_path, killed)
+    np.testing.assert_array_equal(vectors, embed(TEXTS))
+    assert done == [TEXTS[:10], TEXTS[10:20], TEXTS[20:]] and isinstance(vectors.base, np.memmap)
+    stored_vectors(tmp_path, lambda texts: pytest.fail("made again"))
+    stored_vectors(tmp_path, killed, name="other")
     assert len(done) == 6
 
 
 def test_a_models_vector_that_is_not_finite_is_named_by_its_row(tmp_path):
     with pytest.raises(InputError, match="row 13 is not finite; check its weights"):
-        made(tmp_path, lambda texts: np.where(embed(texts) == 13, np.nan, embed(texts)))
+        stored_vectors(tmp_path, lambda texts: np.where(embed(texts) == 13, np.nan, embed(texts)))
     assert [np.load(path).tolist() for path in tmp_path.rglob("done.npy")] == [[1, 0, 0]]
 
 

@@ -72,14 +72,14 @@ def test_each_file_of_a_folder_is_one_text_as_python_reads_it(tmp_path, monkeypa
     digests = {content_digest([spec]) for spec in ("files:docs/b.txt", "docs/b.txt")}
     assert len(digests) == 2 and is_plain(documents)
     Path("image").write_bytes(b"\x89PNG\r\n\x1a\n\0")
-    for spec, columns, said in (
+    for spec, columns, message in (
         (documents, ("text", "second"), "files:docs has no column 'second'; it has 'text'"),
         ("files:docs/x*", ("text",), "files:docs/x\\* matches nothing"),
         ("docs", ("text",), "docs is a folder; .* files:FOLDER for one text per file"),
         ("files:docs/.hidden", ("text",), "cannot read docs/.hidden \\('utf-8' codec can't decode byte 0xff"),
         ("files:image", ("text",), "cannot read image \\('utf-8' codec"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             list(read([spec], columns))
 
 
@@ -163,7 +163,7 @@ def test_a_fault_is_named_with_its_file_and_line(tmp_path, name, data, message):
     assert "\n" not in str(raised.value)
 
 
-def test_cells_stay_what_they_are(tmp_path):
+def test_cells_stay_unchanged(tmp_path):
     """Not numbers, dates or missing values, and rows keep their place; a row that lacks cells has empty ones."""
     cells = ["NA", "null", "007", "1e5", "2020-01-01", "true", " x "]
     for kind, comma in (("csv", ","), ("tsv", "\t")):
@@ -327,7 +327,7 @@ def test_missing_values_are_empty_sentences_and_numbers_stay_numbers():
     assert list(read([source], ["text", "score"], numbers=True)) == [("a", "1.0"), ("b", "0.5")]
 
 
-def test_paths_and_sources_stay_what_they_are(tmp_path):
+def test_paths_and_sources_stay_unchanged(tmp_path):
     path = Path(write(tmp_path / "a.txt", "x\n"))
     assert sources_of("hf:a:b:c", {}) == ["hf:a:b:c"] and sources_of([path], {}) == sources_of(path, {}) == [str(path)]
     with pytest.raises(InputError, match=r"text is a list of file names.*give \[pathlib.Path\("):

@@ -21,13 +21,13 @@ TEXTS = ["The Cat sleeps", "THE dog, rain", "thé câT 中文", "cat <x> dog"]
 ADDED = {"added_tokens_decoder": {"99": {"content": "<x>", "special": True, "lstrip": True}}}
 
 
-def theirs(folder, texts=TEXTS):
+def transformers_ids(folder, texts=TEXTS):
     from transformers import AutoTokenizer
 
     return [AutoTokenizer.from_pretrained(folder)(text)["input_ids"] for text in texts]
 
 
-def ours(folder, texts=TEXTS):
+def read_ids(folder, texts=TEXTS):
     tokenizer = read_tokenizer(folder, vocab_size=None, lower_case=False)
     return [tokenizer.encode(text).ids for text in texts]
 
@@ -57,9 +57,9 @@ def test_the_normalizer_is_that_of_the_class_and_its_settings(tmp_path, family, 
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(SPECIAL | config))
     klue = {"model_type": "roberta", "tokenizer_class": "BertTokenizer"}
     (tmp_path / "config.json").write_text(json.dumps(klue if family == "klue" else {"model_type": family}))
-    found = ours(tmp_path)
-    assert found == theirs(tmp_path)
-    assert len({tuple(ids) for ids in found}) == len(TEXTS)
+    actual = read_ids(tmp_path)
+    assert actual == transformers_ids(tmp_path)
+    assert len({tuple(ids) for ids in actual}) == len(TEXTS)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_berts_class_overrides_what_it_has_no_settings_for(tmp_path, part, chang
     cases.edit_json(tmp_path / "tokenizer.json", **{part: change and content[part] | change})
     texts = [*TEXTS, "sleeping", "ca\x00t"]
     before = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    assert ours(tmp_path, texts) == theirs(tmp_path, texts) != [before.encode(text).ids for text in texts]
+    assert read_ids(tmp_path, texts) == transformers_ids(tmp_path, texts) != [before.encode(text).ids for text in texts]
 
 
 def unlisted(folder):
@@ -81,8 +81,8 @@ def unlisted(folder):
     cases.edit_json(folder / "tokenizer.json", added_tokens=[])
 
 
-def saved(made, folder):
-    tokenizer, config = made if isinstance(made, tuple) else (made, {})
+def saved(source, folder):
+    tokenizer, config = source if isinstance(source, tuple) else (source, {})
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
@@ -111,21 +111,21 @@ NAMING = {
 )
 def test_special_tokens_have_the_ids_that_transformers_gives_them(tmp_path, form, naming):
     FORMS[form](tmp_path)
-    path, named = tmp_path / "tokenizer_config.json", NAMING[naming]
+    path, content = tmp_path / "tokenizer_config.json", NAMING[naming]
     if naming.endswith(".json"):
-        (tmp_path / naming).write_text(json.dumps(named))
+        (tmp_path / naming).write_text(json.dumps(content))
     else:
-        cases.edit_json(path, **(named if isinstance(named, dict) else {naming: named}))
-    whole = json.loads((tmp_path / "tokenizer.json").read_text())["added_tokens"]
-    specials = {"[DOC]", "[QRY] ", "[MASK]", *(token["content"] for token in whole)}
+        cases.edit_json(path, **(content if isinstance(content, dict) else {naming: content}))
+    added_tokens = json.loads((tmp_path / "tokenizer.json").read_text())["added_tokens"]
+    specials = {"[DOC]", "[QRY] ", "[MASK]", *(token["content"] for token in added_tokens)}
     texts = [text for token in specials for text in (f"{token}the cat", f"a {token} the", f"a{token}{token}  cat")]
-    assert ours(tmp_path, texts) == theirs(tmp_path, texts)
+    assert read_ids(tmp_path, texts) == transformers_ids(tmp_path, texts)
 
 
 def test_qwen2_has_its_own_class_whatever_the_files_name(tmp_path):
     """It composes letters, and splits numbers into digits."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    entries = {token: place for place, token in enumerate(["<|endoftext|>", *alphabet, "12"])}
+    entries = {token: index for index, token in enumerate(["<|endoftext|>", *alphabet, "12"])}
     tokenizer = tokenizers.Tokenizer(models.BPE(entries, [("1", "2")]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.add_special_tokens(["<|endoftext|>"])
@@ -134,7 +134,7 @@ def test_qwen2_has_its_own_class_whatever_the_files_name(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
     texts = ["a 12", "e\u0301"]
-    assert ours(tmp_path, texts) == theirs(tmp_path, texts)
+    assert read_ids(tmp_path, texts) == transformers_ids(tmp_path, texts)
 
 
 def write_sentencepiece(folder):
@@ -158,10 +158,10 @@ def test_a_sentencepiece_model_is_read_as_xlm_rs_class_reads_it(tmp_path, monkey
     texts = ["The cat  sat", "then\na hat <mask>", "zzz", "[QRY] cat"]
     config = {"additional_special_tokens": ["[QRY] "]}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | ({"tokenizer_class": kind} if kind else {})))
-    found = ours(tmp_path, texts)
+    actual = read_ids(tmp_path, texts)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": "XLMRobertaTokenizer"}))
-    assert found == theirs(tmp_path, texts)
-    assert found[0][:3] == [0, 5, 4]
+    assert actual == transformers_ids(tmp_path, texts)
+    assert actual[0][:3] == [0, 5, 4]
 
 
 def test_an_export_is_read_from_tokenizer_json_alone(tmp_path):
@@ -174,8 +174,8 @@ def test_an_export_is_read_from_tokenizer_json_alone(tmp_path):
     cases.edit_json(tmp_path / "a" / "sentence_bert_config.json", do_lower_case=True)
     model = load_model(str(tmp_path / "a"))
     save(model, tmp_path / "b")
-    assert theirs(tmp_path / "b") == [model.tokenizer.encode(text).ids for text in TEXTS]
-    assert theirs(tmp_path / "a") != theirs(tmp_path / "b")
+    assert transformers_ids(tmp_path / "b") == [model.tokenizer.encode(text).ids for text in TEXTS]
+    assert transformers_ids(tmp_path / "a") != transformers_ids(tmp_path / "b")
     written = json.loads((tmp_path / "b" / "tokenizer_config.json").read_text())
     assert written["tokenizer_class"] == "PreTrainedTokenizerFast" and "do_lower_case" not in written
 
@@ -196,10 +196,10 @@ def test_code_and_paths_of_a_tokenizer_are_neither_read_nor_exported(tmp_path):
     save(tiny_model(tmp_path / "tokenizer"), model := tmp_path / "model")
     code = {"AutoTokenizer": ["evil.Tokenizer", None]}
     (tmp_path / "secret.txt").write_text("[UNK]\n[PAD]\nsecret\n")
-    named = dict(vocab_file=str(tmp_path / "secret.txt"), chat_template_file="x")
-    cases.edit_json(model / "tokenizer_config.json", auto_map=code, **named)
+    settings = dict(vocab_file=str(tmp_path / "secret.txt"), chat_template_file="x")
+    cases.edit_json(model / "tokenizer_config.json", auto_map=code, **settings)
     save(load_model(str(model)), tmp_path / "out")
     written = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
-    assert not {"auto_map", *named} & written.keys() and written["tokenizer_class"] == "BertTokenizer"
+    assert not {"auto_map", *settings} & written.keys() and written["tokenizer_class"] == "BertTokenizer"
     (model / "tokenizer.json").unlink()
     assert "secret" not in load_model(str(model)).tokenizer.get_vocab()

@@ -98,7 +98,7 @@ def test_sentences_of_other_files_are_left_out_counted_and_in_the_digest(tmp_pat
     assert "data.exclude" not in "\n".join(plain.report())
     (tmp_path / "test.txt").write_text("rain\n")
     changed = store_of(tmp_path, lines, exclude=[str(tmp_path / "test.txt")])
-    assert changed.rows == 3 and len({one.content_digest for one in (plain, store, changed)}) == 3
+    assert changed.rows == 3 and len({token_store.content_digest for token_store in (plain, store, changed)}) == 3
 
 
 def test_pairs_of_other_files_are_left_out_either_way_round(tmp_path):
@@ -113,18 +113,18 @@ def test_pairs_of_other_files_are_left_out_either_way_round(tmp_path):
     ]
 
 
-def test_batches_do_not_show(tmp_path, monkeypatch):
+def test_the_size_of_batches_does_not_change_the_store(tmp_path, monkeypatch):
     """Rows with an empty cell, and batches without any other row, included."""
     lines = [*made_up(20), *[""] * 9, *made_up(20), " ", "x"]
-    whole = store_of(tmp_path, lines, dedupe=True)
+    expected = store_of(tmp_path, lines, dedupe=True)
     monkeypatch.setattr(text, "BATCH_ROWS", 3)
-    again = store_of(tmp_path, lines, dedupe=True, cache_folder=tmp_path / "other")
-    assert list(again.texts()) == [*made_up(20), "x"]
-    assert files_in(whole.folder) == files_in(again.folder)
+    actual = store_of(tmp_path, lines, dedupe=True, cache_folder=tmp_path / "other")
+    assert list(actual.texts()) == [*made_up(20), "x"]
+    assert files_in(expected.folder) == files_in(actual.folder)
 
 
-@pytest.mark.parametrize("ended", [0, 2, 3])
-def test_a_killed_tokenisation_goes_on_where_it_ended(tmp_path, monkeypatch, ended):
+@pytest.mark.parametrize("finished_calls", [0, 2, 3])
+def test_a_killed_tokenisation_continues_where_it_ended(tmp_path, monkeypatch, finished_calls):
     """Also where it was killed between the files of a batch, or between two files of the text."""
     monkeypatch.setattr(text, "BATCH_ROWS", 8)
     tokenise, calls = tokens.tokenised_words, itertools.count()
@@ -135,10 +135,10 @@ def test_a_killed_tokenisation_goes_on_where_it_ended(tmp_path, monkeypatch, end
         options = {"tokenizer": word_piece(), "max_length": 16, "cache_folder": tmp_path / cache}
         return tokens.build_store([f"{tmp_path}/*.tsv"], **options)
 
-    whole = store("cache")
+    expected = store("cache")
 
     def killed(*args, **options):
-        if next(calls) == ended:
+        if next(calls) == finished_calls:
             raise KeyboardInterrupt
         return tokenise(*args, **options)
 
@@ -150,16 +150,16 @@ def test_a_killed_tokenisation_goes_on_where_it_ended(tmp_path, monkeypatch, end
         file.write(b"begun")
     calls = itertools.count(start=10)
     monkeypatch.setattr(tokens, "tokenised_words", killed)
-    again = store("other")
-    assert next(calls) == 10 + 4 - ended
-    assert files_in(again.folder) == files_in(whole.folder)
-    assert not list(again.folder.parent.glob("*.unfinished")), "only the store stays"
+    resumed = store("other")
+    assert next(calls) == 10 + 4 - finished_calls
+    assert files_in(resumed.folder) == files_in(expected.folder)
+    assert not list(resumed.folder.parent.glob("*.unfinished")), "only the store stays"
 
 
 def test_processes_that_share_a_folder_build_one_store(tmp_path, monkeypatch):
     """Each has a lock of its own, as processes have."""
     builds, finish = [], tokens._Builder.finish
-    monkeypatch.setattr(tokens._Builder, "finish", lambda *args, **more: builds.append(1) or finish(*args, **more))
+    monkeypatch.setattr(tokens._Builder, "finish", lambda *args, **kwargs: builds.append(1) or finish(*args, **kwargs))
     (tmp_path / "text.txt").write_text("\n".join(made_up(30)))
 
     def store(_):
@@ -178,9 +178,9 @@ def test_the_store_is_reused_and_its_digest_follows_every_input(tmp_path, monkey
     assert store_of(tmp_path, SENTENCES, tokenizer=word_piece(9)).digest == first.digest, "its padding does not matter"
     monkeypatch.undo()
     changes = [{}, {"max_length": 32}, {"prompts": {"": "q: "}}, {"dedupe": True}, {"tokenizer": byte_level()}]
-    others = [store_of(tmp_path, SENTENCES, **change) for change in changes] + [store_of(tmp_path, SENTENCES[::-1])]
-    others += [store_of(tmp_path, ["a\tb", "one\ttwo"], name="a.tsv", columns={"text": column}) for column in "ab"]
-    assert len({store.digest for store in others}) == 8 and others[0].digest == first.digest
+    stores = [store_of(tmp_path, SENTENCES, **change) for change in changes] + [store_of(tmp_path, SENTENCES[::-1])]
+    stores += [store_of(tmp_path, ["a\tb", "one\ttwo"], name="a.tsv", columns={"text": column}) for column in "ab"]
+    assert len({store.digest for store in stores}) == 8 and stores[0].digest == first.digest
 
 
 def test_a_store_that_lost_a_byte_is_refused(tmp_path):

@@ -49,8 +49,8 @@ def test_every_fold_and_strength_has_the_optimum_of_scikit_learn(classes, scale)
     features, labels = made_up(500, 8, classes)
     features *= np.float32(scale)
     trains = transfer.stratified_folds(labels)[None] != 0
-    found = transfer.predictions(features, labels, trains, transfer.STRENGTHS)
-    for strength, of_strength in zip(transfer.STRENGTHS, found, strict=True):
+    predictions = transfer.predictions(features, labels, trains, transfer.STRENGTHS)
+    for strength, of_strength in zip(transfer.STRENGTHS, predictions, strict=True):
         for rows, predicted in zip(trains, of_strength, strict=True):
             expected = scikit_learn(features[rows], labels[rows], strength).predict(features)
             assert np.sum(predicted != expected) <= 1  # of 500: 0.2 points; one row may lie on the border
@@ -66,8 +66,8 @@ def test_a_nest_of_folds_equals_the_one_of_scikit_learn():
         inner = scikit_learn_folds(y)
         scores = [
             np.mean([
-                scikit_learn(x[inner != held], y[inner != held], strength).score(x[inner == held], y[inner == held])
-                for held in range(10)
+                scikit_learn(x[inner != held_out], y[inner != held_out], strength).score(x[inner == held_out], y[inner == held_out])
+                for held_out in range(10)
             ])
             for strength in transfer.STRENGTHS
         ]  # fmt: skip
@@ -90,7 +90,7 @@ def test_dev_chooses_the_strength(dev_label, expected):
 def scores_of(folder, name, embed=bag_of_words):
     """The scores of `transfer/mr` and so on in a data folder."""
     plan = suite.planned(["transfer", "nli"], Sources(data=str(folder)))
-    ((evaluation, test_set),) = [found for found in plan.sets if found[1].name == name]
+    ((evaluation, test_set),) = [entry for entry in plan.sets if entry[1].name == name]
     model = Model(embed=embed)
     return evaluation.run(model, test_set)
 

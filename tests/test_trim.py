@@ -1,4 +1,4 @@
-"""Vocabularies trimmed to a text: it is read as before, by us and by transformers, and little is left of the table."""
+"""Vocabularies trimmed to a text: the text is tokenised as before, here and in transformers, and the table is small."""
 
 import json
 
@@ -28,12 +28,12 @@ GERMAN = [
     "Ein Café ist schon schön.",
     "Öl & Übung",
 ] * 5
-OTHERS = ["Ο γάτος κοιμάται στον ήλιο", "Кошка спит на солнце", "猫が寝ている", "القطة نائمة"] * 5
+OTHER_LANGUAGES = ["Ο γάτος κοιμάται στον ήλιο", "Кошка спит на солнце", "猫が寝ている", "القطة نائمة"] * 5
 CORPUS = ENGLISH[:150] + GERMAN
 BERT = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
 XLM_R = {"bos_token": "<s>", "cls_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "sep_token": "</s>"}
 XLM_R |= {"unk_token": "<unk>", "mask_token": "<mask>"}
-TEXT = [*ENGLISH, *GERMAN, *OTHERS]
+TEXT = [*ENGLISH, *GERMAN, *OTHER_LANGUAGES]
 
 
 def wordpiece():
@@ -101,8 +101,8 @@ def fallback_bpe():
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<bos> $A <eos>", special_tokens=[("<bos>", 2), ("<eos>", 1)]
     )
-    named = {"pad_token": "<pad>", "eos_token": "<eos>", "bos_token": "<bos>", "unk_token": "<unk>"}
-    return tokenizer, {"tokenizer_class": "PreTrainedTokenizerFast"} | named
+    special_tokens = {"pad_token": "<pad>", "eos_token": "<eos>", "bos_token": "<bos>", "unk_token": "<unk>"}
+    return tokenizer, {"tokenizer_class": "PreTrainedTokenizerFast"} | special_tokens
 
 
 MAKERS = {"wordpiece": wordpiece, "unigram": unigram, "bytes_bpe": bytes_bpe, "fallback_bpe": fallback_bpe}
@@ -121,19 +121,19 @@ def kind(request):
 
 
 @pytest.fixture(scope="module")
-def made(kind):
+def trimmed_case(kind):
     """(tokenizer, its settings, it trimmed to the corpus)."""
     tokenizer, config = MAKERS[kind]()
     return tokenizer, config, trimmed_to(tokenizer, CORPUS)
 
 
-def test_the_text_is_read_as_before_and_entries_of_other_languages_go(made):
-    tokenizer, _, (smaller, kept) = made
+def test_the_text_keeps_its_tokens_and_entries_of_other_languages_are_dropped(trimmed_case):
+    tokenizer, _, (smaller, old_ids) = trimmed_case
     for sentence in CORPUS:
         assert smaller.encode(sentence).tokens == tokenizer.encode(sentence).tokens
-        assert kept[smaller.encode(sentence).ids].tolist() == tokenizer.encode(sentence).ids
-    assert smaller.get_vocab_size() == len(kept) < tokenizer.get_vocab_size()
-    assert [smaller.id_to_token(new) for new in range(len(kept))] == [tokenizer.id_to_token(old) for old in kept]
+        assert old_ids[smaller.encode(sentence).ids].tolist() == tokenizer.encode(sentence).ids
+    assert smaller.get_vocab_size() == len(old_ids) < tokenizer.get_vocab_size()
+    assert [smaller.id_to_token(new) for new in range(len(old_ids))] == [tokenizer.id_to_token(old) for old in old_ids]
     pair = smaller.encode(CORPUS[0], CORPUS[1])
     assert pair.tokens == tokenizer.encode(CORPUS[0], CORPUS[1]).tokens
 
@@ -161,9 +161,9 @@ def test_scores_of_pieces_come_back_to_the_last_bit(tmp_path):
         max_size=8,
     )
 )
-def test_any_corpus_keeps_its_tokens(kind, made, corpus):
+def test_any_corpus_keeps_its_tokens(kind, trimmed_case, corpus):
     """Also one with unknown characters, emoji in words, and marks that look like the tokenizers' own."""
-    tokenizer, _, _ = made
+    tokenizer, _, _ = trimmed_case
     smaller, _ = trimmed_to(tokenizer, corpus)
     for sentence in corpus:
         assert smaller.encode(sentence).tokens == tokenizer.encode(sentence).tokens
@@ -174,9 +174,9 @@ def test_an_unknown_word_stays_unknown():
     entries = ["[UNK]", "a", "ab", "c", "##bx", "unused"]
     tokenizer = Tokenizer(models.WordPiece({entry: id for id, entry in enumerate(entries)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    smaller, kept = trimmed_to(tokenizer, ["abx", "cbx a"])
+    smaller, old_ids = trimmed_to(tokenizer, ["abx", "cbx a"])
     assert smaller.encode("abx").tokens == tokenizer.encode("abx").tokens == ["[UNK]"]
-    assert kept.tolist() == [0, 1, 2, 3, 4]
+    assert old_ids.tolist() == [0, 1, 2, 3, 4]
 
 
 def model_of(kind, tokenizer, config, folder):
@@ -209,8 +209,8 @@ def model_of(kind, tokenizer, config, folder):
     )  # fmt: skip
 
 
-def test_the_export_gives_the_same_vectors_here_and_in_sentence_transformers(kind, made, tmp_path):
-    tokenizer, config, _ = made
+def test_the_export_gives_the_same_vectors_here_and_in_sentence_transformers(kind, trimmed_case, tmp_path):
+    tokenizer, config, _ = trimmed_case
     model = model_of(kind, Tokenizer.from_str(tokenizer.to_str()), config, tmp_path / "model")
     (tmp_path / "text.txt").write_text("\n".join(CORPUS), encoding="utf-8")
     student = trim.trimmed_to_text([str(tmp_path / "text.txt")], Data(cache_folder=str(tmp_path / "cache")), model)
@@ -220,8 +220,8 @@ def test_the_export_gives_the_same_vectors_here_and_in_sentence_transformers(kin
     save(student, tmp_path / "export")
     assert not (tmp_path / "export" / "vocab.json").exists()
     np.testing.assert_allclose(Embedder(load_model(str(tmp_path / "export"))).encode(CORPUS), expected, atol=1e-5)
-    theirs = SentenceTransformer(str(tmp_path / "export"), device="cpu")
-    np.testing.assert_allclose(theirs.encode(CORPUS), expected, atol=1e-5)
+    reference = SentenceTransformer(str(tmp_path / "export"), device="cpu")
+    np.testing.assert_allclose(reference.encode(CORPUS), expected, atol=1e-5)
     auto = transformers.AutoTokenizer.from_pretrained(tmp_path / "export")
     assert auto(CORPUS)["input_ids"] == [encoding.ids for encoding in student.tokenizer.encode_batch(CORPUS)]
     assert auto.pad_token_id == student.definition.architecture.pad_id

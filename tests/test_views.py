@@ -25,8 +25,8 @@ def test_a_column_is_a_view_and_wins_over_an_augmentation():
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=5), st.integers(0, 99), st.sampled_from(AUGMENTATIONS))
 def test_no_sentence_becomes_empty(counts, seed, name):
     uniform = np.random.default_rng(seed).random((len(counts), 9))
-    kept = views.kept_words(views.parse_view(name, ["text"]), np.array(counts), uniform)
-    for words, count in zip(kept, counts, strict=True):
+    masks = views.kept_words(views.parse_view(name, ["text"]), np.array(counts), uniform)
+    for words, count in zip(masks, counts, strict=True):
         assert words[:count].any() == (count > 0) and not words[count:].any()
 
 
@@ -37,10 +37,10 @@ def test_deleting_from_tokens_is_deleting_from_the_text(tmp_path, tokenizer, nam
     uniform = np.random.default_rng(3).random((1, 200))
     for row, sentence in enumerate(SENTENCES):
         words = sentence.split()
-        (kept,) = views.kept_words(view, np.array([len(words)]), uniform)
-        left = [word for word, stays in zip(words, kept, strict=False) if stays]
-        found = views.viewed(view, store, np.array([row]), lambda: uniform)
-        assert found.ids.tolist() == bare(tokenizer()).encode(" ".join(left)).ids
+        (mask,) = views.kept_words(view, np.array([len(words)]), uniform)
+        remaining = [word for word, is_kept in zip(words, mask, strict=False) if is_kept]
+        ragged = views.viewed(view, store, np.array([row]), lambda: uniform)
+        assert ragged.ids.tolist() == bare(tokenizer()).encode(" ".join(remaining)).ids
 
 
 LONG = "a dog and two cats watch the rain"
@@ -64,10 +64,10 @@ def masked_batches(folder, **options):
     return batches_of(store, student_views=("text", "mask_span:8"), batch_size=8, groups=2)
 
 
-def test_masked_sentences_are_tokenised_anew_with_one_mask_token(tmp_path):
+def test_masked_sentences_are_tokenised_again_with_one_mask_token(tmp_path):
     batches, mask = masked_batches(tmp_path), tiny_tokenizer(tmp_path / "tokenizer").token_to_id("[MASK]")
     pairs = unpacked(batches.batch_at(0).student)
     for plain, masked in zip(pairs[::2], pairs[1::2], strict=True):
         assert masked.count(mask) == 1 and mask not in plain
-        place = masked.index(mask)
-        assert plain[0] == masked[0] and plain[-1] == masked[-1] and place not in (0, len(masked) - 1)
+        index = masked.index(mask)
+        assert plain[0] == masked[0] and plain[-1] == masked[-1] and index not in (0, len(masked) - 1)

@@ -31,24 +31,24 @@ def test_the_loss_is_the_weighted_sum_and_each_objective_reads_its_own_views():
     losses, states, metrics = jax.jit(objective)(params, state, student, teacher)
     total, views = 0.0, {"congen": (0, 1), "embedding": (0,), "simcse": (0, 2)}
     for term in objective.terms:
-        own = student._replace(sentences=student.sentences[:, list(views[term.name])])
+        inputs = student._replace(sentences=student.sentences[:, list(views[term.name])])
         term_params = {"log_scale": params["simcse/log_scale"]} if term.name == "simcse" else {}
-        alone, state_alone, scalars = jax.jit(term.objective)(
-            term_params, state[term.name], own, teacher if term.objective.teacher_views else None
+        term_losses, term_state, scalars = jax.jit(term.objective)(
+            term_params, state[term.name], inputs, teacher if term.objective.teacher_views else None
         )
-        total = total + term.weight * alone
-        np.testing.assert_allclose(metrics[f"loss/{term.name}"], alone.mean(), rtol=1e-6)
+        total = total + term.weight * term_losses
+        np.testing.assert_allclose(metrics[f"loss/{term.name}"], term_losses.mean(), rtol=1e-6)
         for name, value in scalars.items():
             np.testing.assert_allclose(metrics[f"{term.name}/{name}"], value, rtol=1e-5)
-        jax.tree.map(np.testing.assert_array_equal, states[term.name], state_alone)
+        jax.tree.map(np.testing.assert_array_equal, states[term.name], term_state)
     np.testing.assert_allclose(losses, total, rtol=1e-6)
 
 
 def test_keys_go_with_their_views():
     encoded, texts = (np.arange(24, dtype=np.float32).reshape(2, 3, 4), np.arange(12, dtype=np.uint32).reshape(2, 3, 2))
-    own = selected(Encoded(encoded, keys=texts), ("text", "other", "text"), ("other", "text"))
-    np.testing.assert_array_equal(own.sentences, encoded[:, [1, 0]])
-    np.testing.assert_array_equal(own.keys, texts[:, [1, 0]])
+    selection = selected(Encoded(encoded, keys=texts), ("text", "other", "text"), ("other", "text"))
+    np.testing.assert_array_equal(selection.sentences, encoded[:, [1, 0]])
+    np.testing.assert_array_equal(selection.keys, texts[:, [1, 0]])
 
 
 def test_a_config_names_them_with_their_options():
@@ -75,7 +75,7 @@ def test_objectives_that_cannot_share_a_batch_are_refused(names, words):
         Weighted(terms=tuple(Term(dataclasses.replace(CASES[name])) for name in names))
 
 
-def test_an_objective_is_as_it_was_after_a_batch_of_a_source_that_does_not_train_it():
+def test_a_batch_of_a_source_that_does_not_train_an_objective_leaves_it_unchanged():
     objective = SEVERAL["several"]
     sources = terms_of_sources(objective, ["embedding+simcse", "congen", ""])
     assert sources == [([0, 1, 1], [{1}, set()]), ([1, 0, 0], [{2}, set()]), ([1, 1, 1], [set(), set()])]
@@ -83,20 +83,20 @@ def test_an_objective_is_as_it_was_after_a_batch_of_a_source_that_does_not_train
     assert terms_of_sources(CASES["congen"], ["", ""]) == [([], [set(), set()])] * 2
     student, teacher = encoded(np.random.default_rng(0), objective)
     params, state = start(objective)
-    whole = jax.jit(objective)(params, state, student, teacher)
-    for (source, _), (without, trained) in zip(
+    expected = jax.jit(objective)(params, state, student, teacher)
+    for (source, _), (inactive, active) in zip(
         sources, (("congen", "embedding"), ("embedding", "congen")), strict=False
     ):
         of_source = student._replace(active=np.tile(np.float32(source), (8, 1)))
         losses, states, metrics = jax.jit(objective)(params, state, of_source, teacher)
         terms = [term for term, is_active in zip(objective.terms, source, strict=True) if is_active]
         np.testing.assert_allclose(
-            losses.mean(), sum(term.weight * whole[2][f"loss/{term.name}"] for term in terms), rtol=1e-6
+            losses.mean(), sum(term.weight * expected[2][f"loss/{term.name}"] for term in terms), rtol=1e-6
         )
-        jax.tree.map(np.testing.assert_array_equal, states[without], state[without])
-        jax.tree.map(np.testing.assert_array_equal, states[trained], whole[1][trained])
-        assert np.isnan(metrics[f"loss/{without}"])
-        np.testing.assert_allclose(metrics[f"loss/{trained}"], whole[2][f"loss/{trained}"], rtol=1e-6)
+        jax.tree.map(np.testing.assert_array_equal, states[inactive], state[inactive])
+        jax.tree.map(np.testing.assert_array_equal, states[active], expected[1][active])
+        assert np.isnan(metrics[f"loss/{inactive}"])
+        np.testing.assert_allclose(metrics[f"loss/{active}"], expected[2][f"loss/{active}"], rtol=1e-6)
     config = config_of(
         "configs/l2.py:tiny", {"objective.kind": "embedding+gram", "data.objectives": ("embedding", "gram")}
     )

@@ -84,16 +84,16 @@ def test_a_frozen_model_keeps_bfloat16(original, copy):
         tensors |= {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items() if "LayerNorm" not in name}
 
     folder = rewritten(original, copy, halve)
-    frozen, trained = load_model(folder, pooling="mean", frozen=True), load_model(folder, pooling="mean")
+    frozen, full_precision = load_model(folder, pooling="mean", frozen=True), load_model(folder, pooling="mean")
     kernel = frozen.params["transformer/layers/0/output/kernel"]
     assert kernel.dtype == ml_dtypes.bfloat16
     assert frozen.params["transformer/embeddings/norm/scale"].dtype == np.float32
-    assert frozen.digest() == trained.digest()
+    assert frozen.digest() == full_precision.digest()
     tokens = cases.padded(cases.random_sequences(4))
     vectors = jax.jit(lambda params: embed(frozen.definition, params, tokens, compute_dtype="float32"))
-    assert np.array_equal(vectors(frozen.params), vectors(trained.params))
-    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    placed = place_frozen(frozen.params, dict.fromkeys(frozen.params, here), "float32")
+    assert np.array_equal(vectors(frozen.params), vectors(full_precision.params))
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    placed = place_frozen(frozen.params, dict.fromkeys(frozen.params, sharding), "float32")
     assert placed["transformer/layers/0/output/kernel"].dtype == ml_dtypes.bfloat16
 
 
@@ -173,9 +173,9 @@ def test_digest_changes_with_weights_prompt_and_length(original):
     model = original[2]
     changed = dict(model.params)
     changed["transformer/layers/0/norm/bias"] = changed["transformer/layers/0/norm/bias"] + 1e-6
-    others = [model.with_params(changed), *(load_model(str(original[0]), pooling=p, prompt=q, max_length=n) for p, q, n in
+    changed_models = [model.with_params(changed), *(load_model(str(original[0]), pooling=p, prompt=q, max_length=n) for p, q, n in
               (("cls", "", 0), ("mean", "query: ", 0), ("mean", "", 39)))]  # fmt: skip
-    assert len({model.digest(), *(other.digest() for other in others)}) == 5
+    assert len({model.digest(), *(other.digest() for other in changed_models)}) == 5
     assert load_model(str(original[0]), pooling="mean").digest() == model.digest()
 
 

@@ -23,8 +23,8 @@ def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]
     subprocess.run([sys.executable, *build], check=True)
-    (made,) = folder.glob("jaxdistill-*.whl")
-    return made
+    (path,) = folder.glob("jaxdistill-*.whl")
+    return path
 
 
 def test_the_installed_package_distils_and_finds_configs_studies_and_text(wheel, tmp_path):
@@ -45,9 +45,9 @@ main.main({arguments!r})
 """
     for command in ([*PIP, "install", "--no-deps", "--ignore-installed", str(wheel)], ["-c", code]):
         command = [str(tmp_path / "venv" / "bin" / "python"), *command]
-        done = subprocess.run(command, cwd=tmp_path / "empty", env=environment(), capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-2000:]
-    assert "26,000 rows" in done.stdout and "pairs/spearman" in done.stdout
+        completed = subprocess.run(command, cwd=tmp_path / "empty", env=environment(), capture_output=True, text=True)
+        assert completed.returncode == 0, completed.stderr[-2000:]
+    assert "26,000 rows" in completed.stdout and "pairs/spearman" in completed.stdout
     assert (tmp_path / "run" / "export" / "modules.json").is_file()
 
 

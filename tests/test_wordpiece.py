@@ -77,17 +77,17 @@ def test_the_export_is_a_plain_bert_with_the_same_ids_everywhere(table, tmp_path
     write_teacher(tmp_path)
     student = build(bilingual(tmp_path), tmp_path / "w", progress=False).student
     save(student, tmp_path := tmp_path / "export")
-    ours = [encoding.ids for encoding in student.tokenizer.encode_batch(HARD)]
-    again = load_model(str(tmp_path))
-    assert [encoding.ids for encoding in again.tokenizer.encode_batch(HARD)] == ours
-    theirs = SentenceTransformer(str(tmp_path), device="cpu")
-    assert theirs.tokenizer(HARD, truncation=True)["input_ids"] == ours
-    np.testing.assert_allclose(theirs.encode(HARD), Embedder(again).encode(HARD), atol=1e-5)
+    expected = [encoding.ids for encoding in student.tokenizer.encode_batch(HARD)]
+    reloaded = load_model(str(tmp_path))
+    assert [encoding.ids for encoding in reloaded.tokenizer.encode_batch(HARD)] == expected
+    reference = SentenceTransformer(str(tmp_path), device="cpu")
+    assert reference.tokenizer(HARD, truncation=True)["input_ids"] == expected
+    np.testing.assert_allclose(reference.encode(HARD), Embedder(reloaded).encode(HARD), atol=1e-5)
     auto = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert type(auto).__name__.startswith("BertTokenizer")
-    assert auto(HARD, truncation=True)["input_ids"] == ours
+    assert auto(HARD, truncation=True)["input_ids"] == expected
     (tmp_path / "tokenizer.json").unlink()  # leaves vocab.txt and tokenizer_config.json, which older programs read
-    assert transformers.AutoTokenizer.from_pretrained(tmp_path)(HARD, truncation=True)["input_ids"] == ours
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path)(HARD, truncation=True)["input_ids"] == expected
 
 
 THAI = ["แมวนอนหลับ", "สุนัขวิ่ง", "ในสวน", "เด็กหญิงดื่มกาแฟ", "ทุกเช้า", "ฝนตก", "ที่บ้าน", "กับเพื่อน", "สวยมาก"]
@@ -100,8 +100,8 @@ def test_a_language_without_spaces_gets_tokens_and_not_one_unknown_word(tmp_path
     tokenizer = read(folder)
     with_rare = f"{fresh}\u2603{fresh}"
     assert len(fresh) > 100
-    found = words.tokenised_words(tokenizer, [fresh, with_rare], ["", ""], 500, unknown=unknown_id(tokenizer))
-    assert found.unknown.unknown_tokens == found.unknown.unknown_characters == 1  # the snowman alone
-    assert found.unknown.characters == 3 * len(fresh) + 1
-    theirs = transformers.AutoTokenizer.from_pretrained(str(folder))
-    assert theirs(with_rare)["input_ids"] == tokenizer.encode(with_rare).ids
+    tokenised = words.tokenised_words(tokenizer, [fresh, with_rare], ["", ""], 500, unknown=unknown_id(tokenizer))
+    assert tokenised.unknown.unknown_tokens == tokenised.unknown.unknown_characters == 1  # the snowman alone
+    assert tokenised.unknown.characters == 3 * len(fresh) + 1
+    reference = transformers.AutoTokenizer.from_pretrained(str(folder))
+    assert reference(with_rare)["input_ids"] == tokenizer.encode(with_rare).ids

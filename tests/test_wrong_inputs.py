@@ -129,13 +129,13 @@ def test_a_wrong_input_gives_its_line(options, command, line, status, monkeypatc
     before = sorted(os.listdir())
     with locked(Path("held")):
         if "JAX_PLATFORMS" in variables:
-            said = run("main", words, cwd=os.getcwd(), status=status, variables=variables)[1]
+            output = run("main", words, cwd=os.getcwd(), status=status, variables=variables)[1]
         else:
             for name, value in variables.items():
                 monkeypatch.setenv(name, value)
             module = importlib.import_module(f"jaxdistill.{'main' if program == 'train' else program}")
-            said = refused(module, words, capsys, status=status)
-    assert re.fullmatch("error: " + ".*".join(map(re.escape, line.split("..."))), said.strip()), said
+            output = refused(module, words, capsys, status=status)
+    assert re.fullmatch("error: " + ".*".join(map(re.escape, line.split("..."))), output.strip()), output
     assert sorted(os.listdir()) == sorted({*before, "held"})
 
 
