@@ -1,4 +1,4 @@
-"""Measures what is worth knowing of an accelerator in ten minutes: a line of JSON for each figure, the most valuable first.
+"""Measures an accelerator in ten minutes: a line of JSON for each figure, the most valuable first.
 
     python benchmarks/accelerator.py --minutes=9
     python benchmarks/accelerator.py --small --only=step-live,queue     # on a CPU, to see that it runs
@@ -81,7 +81,7 @@ class Program(NamedTuple):
     sentences: int = 0
     """Of a call."""
     carries: bool = False
-    """Its first result is its first argument in the next call."""
+    """Whether its first result is its first argument in the next call."""
 
     def measured(self, size: Size, mesh: Mesh) -> dict[str, Any]:
         """Seconds of compiling, memory, arithmetic and, unless the device is absent, the time of a call."""
@@ -363,7 +363,7 @@ class Figure(NamedTuple):
     programs: Callable[[Size, Mesh], Programs] | None = None
     """Its JAX programs."""
     measure: Callable[[Size], dict[str, Any]] | None = None
-    """Measures what is no JAX program."""
+    """Measures something that is not a JAX program."""
 
 
 FIGURES = {

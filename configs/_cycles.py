@@ -113,8 +113,8 @@ def cycles(
             for index, origin in enumerate(origins):
                 model = labellers[index] if sequential else ""
                 labelled_by = "bi" if form == "cross" else "cross"
-                made = dict(labellers=labellers, labelled_by=labelled_by, negatives=negatives, model=model)
-                stages.append(stage(form, origin, **made))
+                settings = dict(labellers=labellers, labelled_by=labelled_by, negatives=negatives, model=model)
+                stages.append(stage(form, origin, **settings))
                 names.append(f"stage{len(stages)}")
             labellers = names
     return stages

@@ -116,10 +116,10 @@ def chosen(
         raise InputError(
             f"preset {preset!r}: argument {argument!r} is unknown; {name} takes {', '.join(allowed)}.{close}"
         )
-    made = presets[name](argument) if colon else presets[name]()
+    result = presets[name](argument) if colon else presets[name]()
     if allowed and not colon:
         argument = str(next(iter(inspect.signature(presets[name]).parameters.values())).default)
-    stages = made if isinstance(made, list) else [made]
+    stages = result if isinstance(result, list) else [result]
     rows = papers.references_of(f"{file}.py:{name}:{argument}".rstrip(":"), len(stages))
     for stage, row in zip(stages, rows, strict=True):
         stage.run.paper = row

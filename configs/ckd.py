@@ -78,33 +78,33 @@ def distilcse(objective: dict, student: str, *, batch_size: int) -> ConfigDict:
 
 def second_stage(config: ConfigDict, *, batch_size: int, learned_scale: str = "none") -> ConfigDict:
     """Supervised contrastive fine-tuning of the best student of a stage."""
-    then = options(**simcse(views=VIEWS_OF_TRIPLETS, learned_scale=learned_scale))
-    then.data = config.data.copy_and_resolve_references()
-    then.data.text = ""
-    then.data.columns = TRIPLETS
-    then.data.weights = ()
-    then.data.batch_size = batch_size
-    then.student.model = "previous"
-    then.student.max_length = config.student.max_length
-    then.student.dropout = config.student.dropout
-    then.optimizer = config.optimizer.copy_and_resolve_references()
-    then.optimizer.learning_rate = 5e-5
-    then.optimizer.clip_norm = 1.0
-    then.evals = config.evals.copy_and_resolve_references()
-    then.evals.patience_epochs = 0.0
-    then.run = config.run.copy_and_resolve_references()
-    then.run.epochs, then.run.steps = 5.0, -1
-    return then
+    second = options(**simcse(views=VIEWS_OF_TRIPLETS, learned_scale=learned_scale))
+    second.data = config.data.copy_and_resolve_references()
+    second.data.text = ""
+    second.data.columns = TRIPLETS
+    second.data.weights = ()
+    second.data.batch_size = batch_size
+    second.student.model = "previous"
+    second.student.max_length = config.student.max_length
+    second.student.dropout = config.student.dropout
+    second.optimizer = config.optimizer.copy_and_resolve_references()
+    second.optimizer.learning_rate = 5e-5
+    second.optimizer.clip_norm = 1.0
+    second.evals = config.evals.copy_and_resolve_references()
+    second.evals.patience_epochs = 0.0
+    second.run = config.run.copy_and_resolve_references()
+    second.run.epochs, second.run.steps = 5.0, -1
+    return second
 
 
 def distilcse_stages(first: ConfigDict, student: str, *, code: bool) -> list[ConfigDict]:
     """The second stage of the paper has equation 7 with a fixed temperature and batch 128. The code learns the scale, at batch
     4 x 128."""
-    then = second_stage(first, batch_size=512 if code else 128, learned_scale="linear" if code else "none")
-    then.optimizer.learning_rate = STUDENTS[student][2]
-    then.optimizer.warmup_fraction = 0.1 / then.run.epochs  # a tenth of one epoch
-    then.run.seed = 1111
-    return [first, then]
+    second = second_stage(first, batch_size=512 if code else 128, learned_scale="linear" if code else "none")
+    second.optimizer.learning_rate = STUDENTS[student][2]
+    second.optimizer.warmup_fraction = 0.1 / second.run.epochs  # a tenth of one epoch
+    second.run.seed = 1111
+    return [first, second]
 
 
 def paper(student: str = "bert-base") -> list[ConfigDict]:
@@ -143,18 +143,18 @@ def aligned() -> ConfigDict:
 
 def two_stage() -> list[ConfigDict]:
     first = aligned()
-    then = second_stage(first, batch_size=128, learned_scale="log")
-    then.data.columns = PLAIN_TRIPLETS
-    then.run.epochs = 1.0
-    return [first, then]
+    second = second_stage(first, batch_size=128, learned_scale="log")
+    second.data.columns = PLAIN_TRIPLETS
+    second.run.epochs = 1.0
+    return [first, second]
 
 
 def tiny_two_stage() -> list[ConfigDict]:
     """The second stage contrasts the embedded text with word deletions of itself: there are no triplets in it."""
-    first, then = map(tiny, two_stage())
-    then.objective.views = ("text", "delete_words")
-    then.teacher.model = TEACHER
-    return [first, then]
+    first, second = map(tiny, two_stage())
+    second.objective.views = ("text", "delete_words")
+    second.teacher.model = TEACHER
+    return [first, second]
 
 
 PRESETS = {

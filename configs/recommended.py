@@ -66,11 +66,11 @@ SEVERAL_TEACHERS = ("gte+e5", "gte+mpnet", "gte+e5+mpnet")
 
 def fine_tuned(first: ConfigDict, *, steps: int) -> list[ConfigDict]:
     """Adds the second stage, without dropout and at a tenth of the first one's rate: more than 50 steps bring nothing."""
-    then = second_stage(first, batch_size=128)
-    then.data.columns = PLAIN_TRIPLETS
-    then.evals.every = 50
-    then.run.epochs, then.run.steps = 1.0, steps
-    return [first, then]
+    second = second_stage(first, batch_size=128)
+    second.data.columns = PLAIN_TRIPLETS
+    second.evals.every = 50
+    second.run.epochs, second.run.steps = 1.0, steps
+    return [first, second]
 
 
 def short() -> list[ConfigDict]:
@@ -113,19 +113,19 @@ def l6(teachers: str = "gte") -> ConfigDict:
 def smaller(steps: int, teachers: str, **student) -> list[ConfigDict]:
     """A student cut from l6, on the same text and vectors."""
     first = l6(teachers)
-    then = reference(steps, 100, teachers, model="previous", **student)
-    then.student.prompt, then.student.export_prompt = first.student.prompt, first.student.export_prompt
-    return [first, then]
+    second = reference(steps, 100, teachers, model="previous", **student)
+    second.student.prompt, second.student.export_prompt = first.student.prompt, first.student.export_prompt
+    return [first, second]
 
 
 def documents() -> list[ConfigDict]:
     """l6, and a second stage on longer text."""
-    then = reference(600, 300, model="previous")
-    then.evals.average = (0, 600)  # STS-B dev, which would choose, falls by 0.1 while retrieval gains
-    then.data.batch_size = 64
-    then.data.max_length = then.teacher.max_length = 256
-    then.optimizer.learning_rate = 8e-4  # chosen for the mean, which gains more than the last step
-    return [l6(), then]
+    second = reference(600, 300, model="previous")
+    second.evals.average = (0, 600)  # STS-B dev, which would choose, falls by 0.1 while retrieval gains
+    second.data.batch_size = 64
+    second.data.max_length = second.teacher.max_length = 256
+    second.optimizer.learning_rate = 8e-4  # chosen for the mean, which gains more than the last step
+    return [l6(), second]
 
 
 def queries(steps: int) -> ConfigDict:

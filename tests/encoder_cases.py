@@ -1,4 +1,4 @@
-"""Small random encoders of every family, made by transformers, one of our own, and tokens for them."""
+"""Small random encoders of every family, made by transformers, one of this package, and tokens for them."""
 
 import json
 from pathlib import Path
@@ -110,7 +110,7 @@ def _write_tokenizer(folder: Path, tokenizer: tokenizers.Tokenizer) -> None:
 
 
 def torch_encoder(family: str, seed: int = 0, **changes) -> torch.nn.Module:
-    """A random encoder whose weights are all of a size that matters, biases and norms too."""
+    """A random encoder whose weights are all large enough to matter, biases and norms too."""
     kind, options = CONFIGS[family]
     torch.manual_seed(seed)
     model = transformers.AutoModel.from_config(kind(**(options | changes))).eval()
@@ -154,7 +154,7 @@ def write_cross_encoder(folder: Path, family: str, *, num_labels: int = 1) -> to
 
 
 def edit_json(path: Path, **changes) -> None:
-    """Other values in a file of a model; "removed" takes a key out."""
+    """Changes values in a file of a model; "removed" takes a key out."""
     content = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({key: value for key, value in content.items() if value != "removed"}))
 

@@ -82,7 +82,7 @@ def encoded(random, objective, *, width: int = 8) -> tuple[Encoded, Encoded | No
 
 
 def random_keys(random, examples: int, views: int) -> np.ndarray:
-    """Keys of texts of which some are equal."""
+    """Keys of texts, some of which are equal."""
     return np.stack([random.integers(0, 4 * examples, (examples, views)).astype(np.uint32)] * 2, axis=-1)
 
 

@@ -83,8 +83,8 @@ def arguments_of(preset: str, options: Mapping[str, Any]) -> list[str]:
 def with_kinds(preset: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The preset with the kinds that options such as `teacher.kind` name, and the other options."""
     kinds = {name: value for name, value in options.items() if name.endswith(".kind")}
-    named = [f":{name.removesuffix('.kind')}={value}" for name, value in kinds.items()]
-    return "".join([preset, *named]), {name: value for name, value in options.items() if name not in kinds}
+    suffixes = [f":{name.removesuffix('.kind')}={value}" for name, value in kinds.items()]
+    return "".join([preset, *suffixes]), {name: value for name, value in options.items() if name not in kinds}
 
 
 def config_of(preset: str, options: Mapping[str, Any]) -> Config:

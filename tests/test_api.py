@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("one_device")
 
 
 CALLED = []
-"""Steps and names of metrics that the callback of `result` was given."""
+"""Steps and names of metrics that the callback of `result` received."""
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ def test_the_latest_two_the_best_and_requested_checkpoints_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize(("devices", "model_axis"), [(1, 1), (4, 2), (8, 1)])
-def test_a_state_of_eight_devices_comes_back_on_others(tmp_path, devices, model_axis):
+def test_a_state_of_eight_devices_is_restored_on_other_numbers(tmp_path, devices, model_axis):
     checkpoints = Checkpoints(Workdir(tmp_path))
     checkpoints.save(jax.device_put(state_at(3), placed(8)), {"note": [1, 2]})
     checkpoints.close()
@@ -60,7 +60,7 @@ def test_a_reader_does_not_touch_a_checkpoint_that_is_being_written(tmp_path):
     reader.close()
 
 
-def test_a_full_disk_is_one_clear_line_and_the_checkpoint_before_stays(tmp_path, monkeypatch):
+def test_a_full_disk_is_one_clear_line_and_the_previous_checkpoint_stays(tmp_path, monkeypatch):
     checkpoints = Checkpoints(Workdir(tmp_path))
     checkpoints.save(state_at(1), {})
     checkpoints.wait()

@@ -1,4 +1,4 @@
-"""What all programs do alike: closed pipes outlived, signals answered, versions printed, freed memory used again."""
+"""All programs survive closed pipes, react to signals, print versions, and reuse freed memory."""
 
 import platform
 import re

@@ -1,4 +1,4 @@
-"""What the compiled training step moves and keeps, ahead of time, on TPU slices and CUDA."""
+"""Traffic and memory of the training step, compiled ahead of time for TPU slices and CUDA."""
 
 import os
 
@@ -16,7 +16,7 @@ from compiled import gradient_of_an_encoder, moved_bytes, train_step
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_from_the_cache():
-    """What is measured is compiled here; and JAX cannot read back what it compiled for a TPU that is not there."""
+    """The tests measure fresh compilations, and JAX cannot read back programs of an absent TPU."""
     jax.config.update("jax_enable_compilation_cache", False)
     compilation_cache.reset_cache()  # it asks once for each process
     yield
@@ -34,9 +34,9 @@ def test_a_longer_queue_costs_no_traffic_and_no_temporaries_but_its_mask():
         return step.lower(*arguments).compile()
 
     shorter, longer = compiled(short), compiled(4 * short)
-    moved = moved_bytes(shorter)
-    assert moved and moved == moved_bytes(longer)
-    assert sum(moved.values()) < 4 * short * 32 * 4  # bytes of the queue
+    traffic = moved_bytes(shorter)
+    assert traffic and traffic == moved_bytes(longer)
+    assert sum(traffic.values()) < 4 * short * 32 * 4  # bytes of the queue
     mask = 3 * short * 4 / devices  # of its own keys, which each device adds to their products
     assert longer.memory_analysis().temp_size_in_bytes <= shorter.memory_analysis().temp_size_in_bytes + mask
     grown = longer.memory_analysis().argument_size_in_bytes - shorter.memory_analysis().argument_size_in_bytes
@@ -90,7 +90,7 @@ def test_the_step_lowers_for_cuda():
 
 
 def tpu_mesh(name: str) -> Mesh:
-    """Devices of a slice that is not there; needs the TPU compiler alone."""
+    """Devices of an absent slice; needs only the TPU compiler."""
     pytest.importorskip("libtpu", reason="the TPU compiler is missing: pip install libtpu")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     from jax.experimental import topologies

@@ -50,7 +50,7 @@ def load(path, preset) -> dict:
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_preset_spells_out_every_option_with_values_of_its_type(path):
-    """What `config_flags` takes a value's type from, so that every option can be set on the command line."""
+    """`config_flags` takes an option's type from its value, so that every option can be set on the command line."""
     for preset in preset_names(loaded(path)):
         for stage in stages_of(path, preset):
             parsed = configs.parse_config(stage)
@@ -115,7 +115,7 @@ def get_config(preset="one"):
 """
 
 
-def test_a_config_file_of_ones_own_starts_from_the_defaults_or_a_preset(tmp_path, monkeypatch):
+def test_a_users_config_file_starts_from_the_defaults_or_a_preset(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(CONFIG_FILE)
     monkeypatch.chdir(tmp_path)
     config = main.parse_flags(["--config=mine.py", "--config.objective.temperature=0.1"]).config

@@ -31,7 +31,7 @@ FIRST, SECOND = ([pair[side] for pair in PAIRS] for side in (0, 1))
 
 
 def torch_and_jax(folder, family):
-    """A torch classifier of one label, and ours loaded from its folder."""
+    """A torch classifier of one label, and the model loaded from its folder."""
     return cases.write_cross_encoder(folder, family), load_model(str(folder))
 
 
@@ -60,7 +60,7 @@ def torch_logits(torch_model, model, pairs=PAIRS):
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "mpnet", "electra", "distilbert"])
 def test_every_family_equals_transformers_and_survives_a_round_trip(family, tmp_path):
-    torch_model, model = torch_and_jax(tmp_path / "theirs", family)
+    torch_model, model = torch_and_jax(tmp_path / "torch", family)
     assert model.definition.reads_pairs and model.definition.embedding_width == 1
     expected = torch_logits(torch_model, model)
     assert np.abs(Embedder(model).score(FIRST, SECOND) - sigmoid(expected)).max() <= 1e-5
@@ -101,12 +101,12 @@ def test_token_types_are_those_that_tokenizer_config_json_gives(tmp_path, change
     """Without names, transformers' generic class gives none and BERT's gives them."""
     from sentence_transformers import CrossEncoder
 
-    torch_model = cases.write_cross_encoder(tmp_path / "theirs", "bert")
-    with_types = torch_logits(torch_model, load_model(str(tmp_path / "theirs")))
-    cases.edit_json(tmp_path / "theirs" / "tokenizer_config.json", **changes)
-    model = load_model(str(tmp_path / "theirs"))
+    torch_model = cases.write_cross_encoder(tmp_path / "torch", "bert")
+    with_types = torch_logits(torch_model, load_model(str(tmp_path / "torch")))
+    cases.edit_json(tmp_path / "torch" / "tokenizer_config.json", **changes)
+    model = load_model(str(tmp_path / "torch"))
     scores = Embedder(model).score(FIRST, SECOND)
-    np.testing.assert_allclose(CrossEncoder(str(tmp_path / "theirs"), device="cpu").predict(PAIRS), scores, atol=1e-5)
+    np.testing.assert_allclose(CrossEncoder(str(tmp_path / "torch"), device="cpu").predict(PAIRS), scores, atol=1e-5)
     untyped = "tokenizer_class" not in changes
     assert (np.abs(scores - sigmoid(with_types)).max() > 0.01) == untyped == ("token type 0" in caplog.text)
     save(model, tmp_path / "out")
@@ -147,12 +147,12 @@ def test_an_unread_pooler_is_carried_through_an_encoder_that_does_not_read_it(tm
     cross = surgery.cross_encoder(tiny_model(tmp_path / "m"), key=jax.random.key(0))
     save(cross, tmp_path / "cross")
     save(load_model(str(tmp_path / "cross"), pooling="cls"), tmp_path / "bi")
-    again = surgery.cross_encoder(load_model(str(tmp_path / "bi"), pooling=pooling), key=jax.random.key(1))
+    restored = surgery.cross_encoder(load_model(str(tmp_path / "bi"), pooling=pooling), key=jax.random.key(1))
     for part in ("kernel", "bias"):
         np.testing.assert_array_equal(
-            again.params[f"transformer/pooler/{part}"], cross.params[f"transformer/pooler/{part}"]
+            restored.params[f"transformer/pooler/{part}"], cross.params[f"transformer/pooler/{part}"]
         )
-    assert not np.array_equal(again.params["dense/0/kernel"], cross.params["dense/0/kernel"])
+    assert not np.array_equal(restored.params["dense/0/kernel"], cross.params["dense/0/kernel"])
 
 
 def test_a_checkpoint_without_a_pooler_makes_a_cross_encoder_with_a_new_one(tmp_path):

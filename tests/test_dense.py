@@ -27,8 +27,8 @@ def operands(shape: tuple[int, ...], outputs: int):
 
 def gradients(x, kernel, cotangent):
     """With respect to input and kernel, in bfloat16; the kernel's is also used transposed, as a later fusion might."""
-    back = jax.vjp(lambda x, kernel: dense.product(x, kernel, compute_dtype=jnp.bfloat16), x, kernel)[1]
-    of_x, of_kernel = back(cotangent)
+    pullback = jax.vjp(lambda x, kernel: dense.product(x, kernel, compute_dtype=jnp.bfloat16), x, kernel)[1]
+    of_x, of_kernel = pullback(cotangent)
     return of_x, of_kernel, of_kernel.T * 2.0
 
 
@@ -57,9 +57,9 @@ def test_contractions_of_attention_are_einsums_of_rounded_operands(monkeypatch, 
     monkeypatch.setattr(layers, "has_bfloat16_units", lambda: units)
     random = np.random.default_rng(0)
     a, b = (jnp.asarray(random.normal(size=shape), jnp.bfloat16) for shape in shapes)
-    out, back = jax.vjp(lambda a, b: layers.contraction(equation, a, b, jnp.bfloat16), a, b)
+    out, pullback = jax.vjp(lambda a, b: layers.contraction(equation, a, b, jnp.bfloat16), a, b)
     cotangent = jnp.asarray(random.normal(size=out.shape), jnp.bfloat16).astype(jnp.float32)
-    of_a, of_b = jax.jit(back)(cotangent)
+    of_a, of_b = jax.jit(pullback)(cotangent)
     terms, result = equation.split("->")
     left, right = terms.split(",")
     a, b, cotangent = (np.asarray(x, np.float64) for x in (a, b, cotangent))

@@ -43,7 +43,7 @@ def test_measures_equal_those_of_trec_eval():
     expected = pytrec_eval.RelevanceEvaluator(judged, trec_measures).evaluate(runs)
     top = {query: {name: 10.0 - rank for rank, name in enumerate(ranked[:10])} for query, ranked in rankings.items()}
     first = pytrec_eval.RelevanceEvaluator(judged, {"recip_rank"}).evaluate(top)
-    mean = lambda name, measures=expected: np.mean([measures[query][name] for query in judged])  # noqa: E731 - said once
+    mean = lambda name, measures=expected: np.mean([measures[query][name] for query in judged])  # noqa: E731 - short
     actual = [query_measures(rankings[query], judged[query]) for query in judged]
     assert {name: np.mean([row[name] for row in actual]) for name in actual[0]} == pytest.approx(
         {
@@ -160,7 +160,7 @@ def test_all_forms_give_the_same_set(tmp_path, form):
         ({"corpus": [*DOCUMENTS, ("d1", "", "again")]}, r"corpus.tsv.gz has the id 'd1' twice"),
     ],
 )
-def test_a_faulty_set_is_one_line_with_its_place(tmp_path, changed, words):
+def test_a_faulty_set_is_one_line_with_its_file(tmp_path, changed, words):
     with pytest.raises(InputError, match=words) as error:
         read_test(write_set(tmp_path / "bad", **changed))
     assert "\n" not in str(error.value)

@@ -212,7 +212,7 @@ def test_models_are_compared_with_a_teacher_on_a_text(tiny, tmp_path):
 
 
 def test_whitened_vectors_have_mean_zero_and_the_identity_as_covariance_where_they_vary():
-    random = np.random.default_rng(0)  # some vary more than others, and follow each other
+    random = np.random.default_rng(0)  # of unequal variances, and correlated
     mixing = random.standard_normal((8, 8)) * np.logspace(0, -2, 8)
     vectors = (random.standard_normal((4000, 8)) @ mixing + 3.0).astype(np.float32)
     white = whitening(vectors)(vectors)

@@ -1,4 +1,4 @@
-"""Exports are complete and checked, and do not overwrite files of others."""
+"""Exports are complete and checked, and do not overwrite the user's files."""
 
 import dataclasses
 import json

@@ -79,7 +79,7 @@ def test_poolings_that_the_format_can_express_give_the_same_vectors(tmp_path, be
     [("qwen3", "last", "left"), ("qwen3", "last", "right"), ("gemma3-text", "weightedmean", "left"),
      ("modernbert", "mean_sqrt_len", "right")],
 )  # fmt: skip
-def test_poolings_of_decoders_and_several_modules_behind_them(tmp_path, family, pooling, side):
+def test_poolings_of_decoders_and_several_modules_after_them(tmp_path, family, pooling, side):
     cases.write_encoder(tmp_path / "in", family)
     cases.edit_json(tmp_path / "in" / "tokenizer_config.json", padding_side=side)
     model = load_model(str(tmp_path / "in"), pooling=pooling)

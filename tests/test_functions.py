@@ -27,7 +27,7 @@ def working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_all_names_of_the_api_are_there_and_listed():
+def test_all_names_of_the_api_exist_and_are_listed():
     assert set(jaxdistill.__all__) <= set(dir(jaxdistill))
     assert all(getattr(jaxdistill, name) is not None for name in jaxdistill.__all__)
     assert jaxdistill.objectives.TransEncoder.__name__ == "TransEncoder"

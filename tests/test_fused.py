@@ -1,4 +1,4 @@
-"""Attention in one kernel on TPUs: equal to plain attention in interpret mode, and used where it pays."""
+"""Attention in one kernel on TPUs: equal to plain attention in interpret mode, and used where it is faster."""
 
 import dataclasses
 from functools import partial
@@ -42,7 +42,7 @@ def plain(query, keys, value, owner, *, window: int, causal: bool):
 @pytest.mark.parametrize(
     ("slots", "window", "causal", "shared", "dtype", "allowed"),
     [
-        (300, 40, False, 0, jnp.float32, 1e-5),  # slots are added, and nobody looks at them
+        (300, 40, False, 0, jnp.float32, 1e-5),  # padding slots are added and ignored
         (640, 64, True, 0, jnp.float32, 1e-5),  # several blocks, most of them outside the window
         (256, 0, True, 2, jnp.float32, 1e-5),  # queries that share their keys
         (256, 0, False, 0, jnp.bfloat16, 1e-2),

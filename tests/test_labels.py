@@ -67,7 +67,7 @@ def test_labels_are_the_mean_of_cosines_or_of_sigmoids(pairs, tmp_path):
         np.testing.assert_allclose(stored_labels(labellers[:1], store, tmp_path / "labels")[:, 0], scores[0], atol=1e-6)
 
 
-def test_scores_of_ones_own_stay_with_their_pairs(tmp_path):
+def test_a_users_scores_stay_with_their_pairs(tmp_path):
     pairs = [("the cat", "the dog"), ("the dog", "the cat"), ("the cat", "rain"), ("rain", "the dog")]
     store = store_of_pairs(tmp_path, pairs, tiny_model(tmp_path / "model").tokenizer, 16, dedupe=True)
 

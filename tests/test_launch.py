@@ -76,8 +76,8 @@ def test_a_training_is_checked_and_submitted_to_skypilot(machine, gpus, extra, o
     arguments = [f"--gpus={gpus}", *options, "--", *IN_BUCKET]
     (printed,) = launched("sky.sh", "--dry_run", *arguments).splitlines()
     launched("sky.sh", *arguments)
-    checked, again, submitted = recorded(machine)
-    assert checked == again == [*CHECKED, "--check=elsewhere", *IN_BUCKET]
+    checked, rechecked, submitted = recorded(machine)
+    assert checked == rechecked == [*CHECKED, "--check=elsewhere", *IN_BUCKET]
     assert submitted == shlex.split(printed)
     assert submitted[:5] == ["sky", "jobs", "launch", "launch/sky.yaml", f"--gpus={gpus}"]
     assert submitted[5:-1] == [*options, "--env", f"EXTRA={extra}", "--env"]
@@ -102,8 +102,8 @@ def test_slurm_gets_a_task_for_each_node_or_gpu(machine, per, tasks):
     arguments = ["--nodes=2", "--gpus=8", f"--per={per}", "--time=01:00:00", "--", *TRAINING]
     (printed,) = launched("slurm.sh", "--dry_run", *arguments).splitlines()
     launched("slurm.sh", *arguments)
-    checked, again, command = recorded(machine)
-    assert checked == again == [*CHECKED, "--check=here", *TRAINING]
+    checked, rechecked, command = recorded(machine)
+    assert checked == rechecked == [*CHECKED, "--check=here", *TRAINING]
     assert command == shlex.split(printed)
     assert {"--nodes=2", f"--ntasks-per-node={tasks}", "--gpus-per-node=8", "--time=01:00:00"} <= set(command)
     assert command[-5:] == ["launch/slurm.sh", "--job_with_restarts=100", *TRAINING]
@@ -235,7 +235,7 @@ def test_a_printed_command_passes_the_check_before_anything_is_created(texts, ma
     assert not caplog.records
 
 
-def test_later_stages_are_checked_and_what_cannot_be_known_here_is_not(texts, machine, capsys, caplog):
+def test_later_stages_are_checked_but_not_files_of_other_machines(texts, machine, capsys, caplog):
     workdir = "--workdir=gs://BUCKET/runs/l3"
     stages = ["--config=configs/recommended.py:l3:labelled", workdir, "--check=here"]
     assert "stage 1: no text is given" in refused(main, stages, capsys)

@@ -1,4 +1,4 @@
-"""Who may import whom: five layers, and no cycle of files or of folders in a layer."""
+"""Which module may import which: five layers, and no cycle of files or of folders in a layer."""
 
 import ast
 import pathlib

@@ -86,7 +86,7 @@ class World:
 
 
 DROPOUT = {"congen": 0.1}
-"""One is enough: it is the same on any number of devices; without it, parts of a batch train as the whole."""
+"""One is enough: dropout is equal on any number of devices; without it, parts of a batch train as the whole."""
 
 
 @lru_cache

@@ -70,7 +70,7 @@ def test_twenty_updates_equal_the_plain_form(bias_correction, eps_before_correct
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 @jax.numpy_dtype_promotion("standard")
 def test_twenty_updates_follow_torch(decay, schedule):
-    """Warm-up in steps, schedule, decay mask and clipping, as the papers' scripts put them together."""
+    """Warm-up in steps, schedule, decay mask and clipping, combined as in the papers' scripts."""
     options = dataclasses.replace(
         ADAMW, learning_rate=0.02, schedule=schedule, warmup_steps=5, warmup_fraction=0.5, weight_decay=0.1, decay=decay,
         b2=0.98, clip_norm=1.0,
@@ -127,8 +127,8 @@ def test_optimisers_by_name_lower_a_loss_and_leave_frozen_parameters(name):
     for _ in range(3):
         params, state = step(params, state)
     np.testing.assert_array_equal(params["frozen/kernel"], start["frozen/kernel"])
-    moved = {layer: float(jnp.mean(1.0 - params[f"{layer}/kernel"])) for layer in ("slow", "fast")}
-    assert moved["fast"] > 3 * moved["slow"] > 0
+    distances = {layer: float(jnp.mean(1.0 - params[f"{layer}/kernel"])) for layer in ("slow", "fast")}
+    assert distances["fast"] > 3 * distances["slow"] > 0
 
 
 @pytest.mark.parametrize("name", ["lion", "schedule_free"])
@@ -139,10 +139,10 @@ def test_averaged_parameters_are_evaluated_and_exported(tmp_path, name):
     main.main([*arguments, f"--workdir={tmp_path / 'w'}"])
     state = Checkpoints(Workdir(tmp_path / "w"), read_only=True).restore_alone(2)
     exported, first = (load_model(str(tmp_path / "w" / folder)).params for folder in ("export", "student"))
-    moved = 0
+    changed = 0
     for path, average in state.average.items():
         np.testing.assert_array_equal(exported[path], average)
         if "embeddings" in path:  # frozen; the averages of schedule-free round
             np.testing.assert_allclose(average, first[path], rtol=1e-6, atol=1e-7)
-        moved += not np.array_equal(average, state.params["student"][path])
-    assert moved
+        changed += not np.array_equal(average, state.params["student"][path])
+    assert changed

@@ -1,4 +1,4 @@
-"""Teachers that run outside of JAX: a user's function, and what sentence-transformers runs on torch."""
+"""Teachers that run outside of JAX: a user's function, and models of sentence-transformers on torch."""
 
 import sys
 

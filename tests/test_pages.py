@@ -53,7 +53,7 @@ def test_the_tutorial_shows_what_its_lines_print(tmp_path):
 
 
 class Shown(doctest.OutputChecker):
-    """Compares what the page shows; what a training prints is not on it."""
+    """Compares output that the page shows; it leaves out what a training prints."""
 
     def check_output(self, want, got, optionflags):
         return not want or super().check_output(want, got, optionflags)

@@ -113,7 +113,7 @@ def options(folder: pathlib.Path) -> dict:
     }
 
 
-def test_a_training_of_own_plugins_runs_and_knows_their_sources(folder):
+def test_a_training_with_user_plugins_runs_and_records_their_sources(folder):
     write_teacher(folder)
     raw = options(folder)
     raw["data"]["cache_folder"] = str(folder / "cache")
@@ -137,7 +137,7 @@ def test_a_training_of_own_plugins_runs_and_knows_their_sources(folder):
         jaxdistill.distill(config=str(folder / "mine.py"), workdir=folder / "other")
 
 
-def test_kinds_of_student_and_teacher_of_ones_own(folder):
+def test_a_users_kinds_of_student_and_teacher(folder):
     write_teacher(folder)
     (folder / "kinds.py").write_text(KINDS)
     raw = options(folder) | {
@@ -158,7 +158,7 @@ def test_kinds_of_student_and_teacher_of_ones_own(folder):
     np.testing.assert_allclose(run.batches._targets[0][rows], -Embedder(original).encode(texts), atol=1e-5)
 
 
-def test_an_own_evaluation_is_scored_printed_and_reported_and_knows_its_source(folder, monkeypatch, capsys):
+def test_a_users_evaluation_is_scored_printed_and_reported_and_its_source_is_recorded(folder, monkeypatch, capsys):
     monkeypatch.setenv("JAXDISTILL_CACHE", str(folder / "cache"))
     save(tiny_model(folder / "tokenizer"), folder / "tiny")
     sentences = made_up(12)
@@ -180,7 +180,7 @@ def test_an_own_evaluation_is_scored_printed_and_reported_and_knows_its_source(f
     assert scores["two"]["mine/spearman"] == 0.5 * scores["one"]["mine/spearman"] == scores["one"]["mine/half"]
 
 
-def test_a_model_of_an_own_family_is_loaded_from_python(folder):
+def test_a_model_of_a_users_family_is_loaded_from_python(folder):
     save(tiny_model(folder / "tokenizer"), folder / "tiny")
     path = folder / "tiny" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "my-bert"}))

@@ -1,4 +1,4 @@
-"""Plans for TPUs that are not there: slices, counted arithmetic and collectives, and the program's `--compile_for`."""
+"""Plans for absent TPUs: slices, counted arithmetic and collectives, and the program's `--compile_for`."""
 
 import re
 
@@ -31,7 +31,7 @@ ENTRY %main (x: bf16[16,8]) -> f32[16,8] {
 
 
 def test_collectives_count_by_their_results_and_once_each():
-    """An operation that stands in several fusions has one channel; one that begins and ends apart counts at its end."""
+    """An operation in several fusions has one channel; one with separate start and end counts at its end."""
     assert collective_bytes(HLO) == {"all-reduce": 16 * 8 * 4 + 4 * 2 + 4 * 4, "all-gather": 16 * 8 * 2}
 
 

@@ -121,7 +121,7 @@ def test_two_processes_that_are_stopped_and_continued_on_fewer_train_as_one(fold
 
 
 def test_stages_wait_for_the_first_process_and_share_the_labels(folder):
-    """The second process reads exports that the first writes; of stored labels, one makes them and the other waits."""
+    """The second process reads exports that the first writes; one makes the stored labels while the other waits."""
     sentences = made_up(120, words=5)
     pairs = "\n".join(map("\t".join, [("sentence1", "sentence2"), *zip(sentences, sentences[1:], strict=False)]))
     (folder / "pairs.tsv").write_text(f"{pairs}\n")

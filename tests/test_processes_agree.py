@@ -1,4 +1,4 @@
-"""How the processes of a run find each other, agree, and end together; without any training, which test_processes.py has."""
+"""How the processes of a run find each other, agree, and end together; test_processes.py has trainings."""
 
 import os
 import socket

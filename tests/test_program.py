@@ -193,7 +193,7 @@ def test_minutes_choose_the_steps_that_a_resumed_run_keeps(folder, monkeypatch, 
     assert steps_of(workdir)[-1] == 6
 
 
-def test_a_damaged_newest_checkpoint_is_reported_and_an_option_goes_back_to_the_one_before(
+def test_a_damaged_newest_checkpoint_is_reported_and_an_option_goes_back_to_the_previous_one(
     folder, finished, capsys, caplog
 ):
     workdir = folder / "damaged"

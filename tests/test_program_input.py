@@ -1,4 +1,4 @@
-"""What a user can get wrong on the command line of a training: one line, status 2, nothing left behind."""
+"""Mistakes on the command line of a training: one line, status 2, nothing left behind."""
 
 import json
 

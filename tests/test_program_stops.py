@@ -40,7 +40,7 @@ def test_a_student_that_collapses_is_a_training_that_diverged(folder):
 
 
 def test_training_stops_without_a_better_score_and_a_resumed_run_keeps_its_best(folder, capsys, caplog):
-    """Each step makes it worse: the best checkpoint is the first one, which the resumed run must still have at its end."""
+    """Each step makes the student worse: the first checkpoint is the best, and the resumed run must keep it."""
     workdir = folder / "patience"
     options = dict(optimizer__learning_rate=0.3, evals__patience=2, run__steps=40, student__prompt="the cat ")
     arguments = [*tiny_arguments(folder, **options), f"--workdir={workdir}"]

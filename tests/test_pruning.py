@@ -1,4 +1,4 @@
-"""Pruned feed-forward units: which go, that nothing else changes, and that transformers reads the rest."""
+"""Pruned feed-forward units: which are pruned, that nothing else changes, and that transformers reads the result."""
 
 import logging
 

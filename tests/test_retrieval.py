@@ -57,7 +57,7 @@ def test_entities_by_hand(tmp_path):
     several = ["label,entity,query", "1,pop,play queen", "1,queen,play queen", "0,jazz,king", "0,kings,king"]
     entities = retrieval.read_entities(
         write(tmp_path / "en.csv", several)
-    )  # any will do; queries without one are not asked
+    )  # any of them counts; queries without one are left out
     assert retrieval.entity_recalls(entities, EMBED)["entity/en recall@1"] == 1.0 and entities.answers.keys() == {
         "play queen"
     }

@@ -1,4 +1,4 @@
-"""Roles of sentences: whose prompt is read where, from the text to the export."""
+"""Roles of sentences: their prompts, from the text to the export."""
 
 import dataclasses
 import json
@@ -52,7 +52,7 @@ def built(folder, **changed):
     )
 
 
-def test_each_sentence_is_behind_the_prompt_of_its_role_and_views_keep_it(folder):
+def test_each_sentence_follows_the_prompt_of_its_role_and_views_keep_it(folder):
     tokenizer = tiny_model(folder / "tokenizer", max_length=64).tokenizer
     store = build_store(
         [str(folder / "queries.txt"), str(folder / "documents.txt")], tokenizer=tokenizer, max_length=64, dedupe=True,

@@ -41,7 +41,7 @@ def traced(monkeypatch):
     return traced
 
 
-def test_sentences_of_any_length_alone_need_few_programs_and_have_the_same_vectors(tmp_path, traced):
+def test_single_sentences_of_any_length_need_few_programs_and_have_the_same_vectors(tmp_path, traced):
     embedder = Embedder(tiny_model(tmp_path, max_length=64))
     embedder.warm_up(longest=20)
     assert len(traced) == 2, "of 16 and 32 tokens"

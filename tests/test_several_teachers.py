@@ -93,7 +93,7 @@ def test_the_cosine_of_joined_vectors_is_the_weighted_mean_of_the_cosines(seed, 
     np.testing.assert_allclose(actual[0] @ actual[1], expected, atol=1e-5)
 
 
-def test_targets_of_two_tokenizers_lie_side_by_side_behind_their_own_prompts(folder):
+def test_targets_of_two_tokenizers_are_joined_with_each_teachers_prompt(folder):
     run = build_module.build(config_of(folder), folder / "w", progress=False)
     texts = [run.store.text("text", row) for row in (3, 45)]
     vectors = [

@@ -1,4 +1,4 @@
-"""How a checkpoint compares vectors: read, ranked by and handed on; a student is compared as its training compares it."""
+"""A checkpoint's similarity function: read, used for ranking, exported; a student has the one of its training."""
 
 import dataclasses
 import json

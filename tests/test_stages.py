@@ -1,4 +1,4 @@
-"""Two stages in one command: the second begins with the best student of the first (broken off: see test_trans_encoder)."""
+"""Two stages in one command: the second begins with the best student of the first (interrupted: see test_trans_encoder)."""
 
 import json
 import shutil
@@ -70,7 +70,7 @@ def test_a_finished_chain_is_not_trained_again_for_other_logs_but_refused_for_ot
     assert f"stage 1: data.text={other} has changed since" in program.refused(main, flags, capsys)
 
 
-def test_a_stage_that_others_were_made_of_is_not_trained_again(folder, finished, capsys, tmp_path):
+def test_a_stage_that_later_ones_started_from_is_not_trained_again(folder, finished, capsys, tmp_path):
     workdir = shutil.copytree(folder / "w", tmp_path / "w")
     before = (workdir / "stage1" / "export" / "model.safetensors").read_bytes()
     line = program.refused(main, [*arguments(folder, run__steps=12), f"--workdir={workdir}"], capsys)

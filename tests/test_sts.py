@@ -180,8 +180,8 @@ def test_recall_of_the_teachers_neighbours_by_hand():
     angles = [number * (number + 1) / 2 for number in range(12)]
     teacher = on_a_circle(dict(zip(names, angles, strict=True)))
     student = on_a_circle(dict(zip(names, [*angles[:10], 66, 55], strict=True)))
-    # The nearest of s10 is s9 and becomes s11, that of s11 is s10 and becomes s9. Ten of eleven others are all but the
-    # farthest, which is s11 for s0 to s7 and becomes s10; for the others it stays s0.
+    # The nearest of s10 changes from s9 to s11, that of s11 from s10 to s9. Ten of eleven neighbours are all but the
+    # farthest, which changes from s11 to s10 for s0 to s7; for the others it stays s0.
     by_hand = {"agreement/recall@1": 10 / 12, "agreement/recall@10": 1 - 8 * 0.1 / 12}
     tasks = (
         agreement.held_out_task(dict(zip(names, teacher(names), strict=True)), seed=0),

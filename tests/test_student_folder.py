@@ -98,7 +98,7 @@ def test_a_checkpoint_is_exported_without_teacher_text_and_cache(folder, tmp_pat
         hidden.rename(folder)
     for name in ("model.safetensors", "tokenizer.json", "modules.json", "config_sentence_transformers.json"):
         assert (tmp_path / "out" / name).read_bytes() == (workdir / "export" / name).read_bytes()
-    tokenizer = workdir / STUDENT / "tokenizer.json"  # a run that goes on would tokenise otherwise
+    tokenizer = workdir / STUDENT / "tokenizer.json"  # a resumed run would tokenise differently
     tokenizer.write_text(tokenizer.read_text().replace('"cat"', '"cot"'))
     assert "tokenizer.json is not as the run has written it" in refused(
         main, [*arguments(folder), f"--workdir={workdir}"], capsys

@@ -176,8 +176,8 @@ def test_cells_stay_unchanged(tmp_path):
 
 
 def test_the_content_digest_follows_bytes_and_order_but_not_names(tmp_path):
-    a, b, again = (write(tmp_path / name, text) for name, text in (("a.txt", "x"), ("b.txt", "y"), ("c.txt", "x")))
-    assert content_digest([a]) == content_digest([again])
+    a, b, copy = (write(tmp_path / name, text) for name, text in (("a.txt", "x"), ("b.txt", "y"), ("c.txt", "x")))
+    assert content_digest([a]) == content_digest([copy])
     assert len({content_digest(specs) for specs in ([a], [b], [a, b], [b, a], [a, a])}) == 5
 
 
@@ -266,7 +266,7 @@ def test_quotes_of_a_raw_tsv_are_text_and_the_prefix_decides(tmp_path, caplog):
     assert len({content_digest([f"{prefix}{tmp_path}/few.tsv"]) for prefix in ("", "raw:", "quoted:")}) == 3
 
 
-def test_a_tsv_whose_quotes_change_their_meaning_behind_the_sample_is_refused(tmp_path):
+def test_a_tsv_whose_quotes_change_their_meaning_after_the_sample_is_refused(tmp_path):
     spec = write(tmp_path / "a.tsv", "text\tn\n" + '"a, b"\t1\n' * 300 + '"c" d\t1\n"e\t1\nf"\t1\n')
     with pytest.raises(
         InputError, match="quotes surround cells, but others do not; write raw:.*/a.tsv if quotes are text"

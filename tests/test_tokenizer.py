@@ -66,7 +66,7 @@ def test_the_normalizer_is_that_of_the_class_and_its_settings(tmp_path, family, 
     ("part", "change"),
     [("post_processor", None), ("model", {"max_input_chars_per_word": 5}), ("normalizer", {"clean_text": False})],
 )
-def test_berts_class_overrides_what_it_has_no_settings_for(tmp_path, part, change):
+def test_berts_class_overrides_parts_that_no_setting_names(tmp_path, part, change):
     tiny_tokenizer(tmp_path)
     content = json.loads((tmp_path / "tokenizer.json").read_text())
     cases.edit_json(tmp_path / "tokenizer.json", **{part: change and content[part] | change})
@@ -138,7 +138,7 @@ def test_qwen2_has_its_own_class_whatever_the_files_name(tmp_path):
 
 
 def write_sentencepiece(folder):
-    """A model whose map of characters lowers T, the only one that it changes: a trie of 256 units, then what T becomes."""
+    """A model whose map of characters lowers T, the only one that it changes: a trie of 256 units, then T's replacement."""
     units = [0] * 256
     units[ord("T")] = ord("T") | 1 << 8 | (ord("T") ^ 255) << 10
     model = convert_slow_tokenizer.import_protobuf().ModelProto()

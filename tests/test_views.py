@@ -1,4 +1,4 @@
-"""Views: what each keeps, that deleting a word from tokens is deleting it from the text, and masked spans."""
+"""Views: which words they keep, deletion from tokens as from the text, and masked spans."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A tokenizer trained on the user's own text: what it holds, that it stays the same, and who can load it."""
+"""A tokenizer trained on the user's text: its entries, that equal texts give equal ones, and that transformers loads it."""
 
 import numpy as np
 import pytest

@@ -43,7 +43,7 @@ EARLIEST, LATEST = 0.1, (0.95, 0.8, 0.65)
 JOIN_SECONDS = 45
 """How long processes wait for each other at the start; machines are slow under this load."""
 OUTLIVES_SECONDS, TIMEOUT_S = JOIN_SECONDS + 30, 900
-"""After the death of one process, which may be before it has joined, the others may run so long; without one, so long."""
+"""After the death of one process, which may be before it has joined, the others may run for the first time; without one, for the second."""
 CLOCKED = ("sentences_per_s", "seconds/", "goodput", "tflops_per_s", "utilisation")
 """Beginnings of the names of metrics that a clock determines."""
 
@@ -149,7 +149,7 @@ def _start(
 
 
 def _watch(processes: Sequence[subprocess.Popen], outputs: Sequence[IO[str]], kill: Kill | None) -> list[Exit]:
-    """Waits for the end of all, and strikes when the victim has used so much CPU; after a kill, the others must end soon."""
+    """Waits for all to end, and sends the signal after the victim's CPU time; after a kill, the others must end soon."""
     used, deadline = [0.0] * len(processes), time.monotonic() + TIMEOUT_S
     late = ""
     while any(process.poll() is None for process in processes):

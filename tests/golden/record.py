@@ -47,8 +47,8 @@ def program(module: str, *arguments: object, devices: int = 1) -> None:
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} {QUICK}",
     }
     environment.pop("JAXDISTILL_DATA", None)  # trainings score the STS sets that they find
-    begin = ["-c", f"{QUICK_SPEED}main.main(sys.argv[1:])"] if module == "main" else ["-m", f"jaxdistill.{module}"]
-    command = [sys.executable, *begin, *map(str, arguments)]
+    prefix = ["-c", f"{QUICK_SPEED}main.main(sys.argv[1:])"] if module == "main" else ["-m", f"jaxdistill.{module}"]
+    command = [sys.executable, *prefix, *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True)
     if done.returncode:
         raise RuntimeError(f"{command} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
