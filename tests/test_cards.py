@@ -158,8 +158,8 @@ def test_origin_and_making_are_handed_down_from_export_to_export(model, tmp_path
     """How a student was made, with an unchanged student alone."""
     monkeypatch.setattr(export_module, "largest_difference", lambda *_: 0.0)  # compiles two models
     command, text = "python -m jaxdistill.main --config=c.py", "hf:org/news:train:text"
-    details = dict(command=command, seed=7, data=text, steps=9, scores={"sts12": 0.7})
-    export(model, tmp_path / "first", facts=Facts(name="run", base_models="intfloat/e5-small", languages="en", **details))
+    facts = dict(command=command, seed=7, data=text, steps=9, scores={"sts12": 0.7})
+    export(model, tmp_path / "first", facts=Facts(name="run", base_models="intfloat/e5-small", languages="en", **facts))
     first = load_model(str(tmp_path / "first"))
     assert (first.base_models, first.languages) == (("intfloat/e5-small",), ("en",))
     text = (export(first, tmp_path / "second") / "README.md").read_text()
