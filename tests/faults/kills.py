@@ -43,7 +43,7 @@ EARLIEST, LATEST = 0.1, (0.95, 0.8, 0.65)
 JOIN_SECONDS = 45
 """How long processes wait for each other at the start; machines are slow under this load."""
 OUTLIVES_SECONDS, TIMEOUT_S = JOIN_SECONDS + 30, 900
-"""After the death of one process, which may be before it has joined, the others may run for the first time; without one, for the second."""
+"""Longest runs of the other processes after one has died, perhaps before it has joined, and of all without a death."""
 CLOCKED = ("sentences_per_s", "seconds/", "goodput", "tflops_per_s", "utilisation")
 """Beginnings of the names of metrics that a clock determines."""
 
