@@ -332,6 +332,8 @@ class _Builder:
     cache: str
 
     def __post_init__(self):
+        # Two bytes suffice for most vocabularies and halve the ids. The largest id counts, because a vocabulary may have gaps.
+        self._id_dtype = np.uint16 if max(self.tokenizer.get_vocab().values(), default=0) < 1 << 16 else np.uint32
         self._note = self.folder / "rows" / "progress.json"
         self._input_rows = 0
         """Number of input rows whose arrays are in the files."""
@@ -397,8 +399,6 @@ class _Builder:
             "rows/keys": np.array([text.text_key(row[self.columns.index(TEXT)]) for _, row in rows], np.uint64),
             "rows/repeat_keys": np.array(repeat_keys, np.uint64),
         }
-        # Two bytes suffice for most vocabularies and halve the ids.
-        id_dtype = np.uint16 if self.tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
         unknown = unknown_id(self.tokenizer)
         for index, role in enumerate(roles):
             texts = [row[index] for _, row in rows]
@@ -412,7 +412,7 @@ class _Builder:
                 "text.lengths": np.array(list(map(len, encoded)), np.int64),
             }
             arrays |= {f"rows/{index}.{name}": values for name, values in counts.items()} | {
-                f"{index}.ids": tokens.ids.astype(id_dtype),
+                f"{index}.ids": tokens.ids.astype(self._id_dtype),
                 f"{index}.marks": tokens.marks,
                 f"{index}.text": np.frombuffer(b"".join(encoded), np.uint8),
             }
