@@ -78,15 +78,15 @@ class Chunking:
             # A chunk may exceed `most`: its first word, now without a space before it, may have more tokens than in the text.
             counts = map(len, tokenizer.encode_batch(list(chain(*chunks_of_texts)), add_special_tokens=False))
             for chunks in chunks_of_texts:
-                parts = []
+                fitting = []
                 for chunk in chunks:
                     excess = next(counts) - self.most
                     if excess <= 0 or self.most == 1:  # a character may have more tokens than any limit
-                        parts.append(chunk)
+                        fitting.append(chunk)
                     else:
                         shorter = dataclasses.replace(self, most=max(self.most - excess, 1), least=0)
-                        parts += next(shorter.split([chunk]))
-                yield parts
+                        fitting += next(shorter.split([chunk]))
+                yield fitting
 
     def _cuts(self, text: str, token_ends: Integer[np.ndarray, " t"]) -> list[int]:
         """Ends of a text's chunks, as indices of its characters; `token_ends` are the ascending ends of its tokens."""
@@ -101,13 +101,13 @@ class Chunking:
         cuts = []
         begin = 0  # number of tokens before the next chunk
         while begin < len(token_ends):
-            length = int(generator.integers(self.least, self.most + 1)) if self.least else self.most
+            drawn_length = int(generator.integers(self.least, self.most + 1)) if self.least else self.most
             for level in levels:
                 ends, tokens_before = level
                 # The ends from `first` to before `stop` give a chunk of 1 to `most` tokens.
                 first, stop = np.searchsorted(tokens_before, [begin, begin + self.most], side="right")
                 if first < stop:
-                    chosen = min(int(np.searchsorted(tokens_before, begin + length)), stop - 1)
+                    chosen = min(int(np.searchsorted(tokens_before, begin + drawn_length)), stop - 1)
                     break
             else:  # the next character has more than `most` tokens, and is a chunk nevertheless
                 chosen = first

@@ -294,7 +294,7 @@ def _loaded(files: Sequence[Path], columns: Mapping[str, str], spec: str, cache:
 
         with foreign_errors(f"cannot read {files[0]}"):
             available = parquet.read_schema(files[0]).names
-        options = {"columns": _needed(available, columns) or None}
+        options = {"columns": _requested(available, columns) or None}
     elif builder != "json":
         raise InputError(f"{files[0]} has an unknown format; use {', '.join(BUILDERS)}, or files: before it.")
     if builder in ("text", "csv"):
@@ -330,7 +330,7 @@ def _csv_options(path: Path, columns: Mapping[str, str], spec: str, *, headerles
         with _opened(path) as file:
             lines = enumerate(csv.reader(file, delimiter=separator, quoting=quoting))
             blank_lines, header = next(((number, cells) for number, cells in lines if cells), (0, []))
-    if len(header) == 1 and not _needed(header, columns) and not re.fullmatch(r"[\w.:/-]{1,64}", header[0]):
+    if len(header) == 1 and not _requested(header, columns) and not re.fullmatch(r"[\w.:/-]{1,64}", header[0]):
         raise InputError(
             f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; check the "
             "separator, add a first line such as text, or use .txt for one sentence per line."
@@ -470,10 +470,10 @@ def _choices(source: str) -> list[tuple[str, ...]]:
     return choices
 
 
-def _needed(available: Sequence[str], columns: Mapping[str, str]) -> list[str]:
+def _requested(available: Sequence[str], columns: Mapping[str, str]) -> list[str]:
     """The available columns that `columns` request, whole or a field such as `translation.en`."""
-    requested = {name for source in columns.values() for choice in _choices(source) for name in choice}
-    return [column for column in available if any(f"{name}.".startswith(f"{column}.") for name in requested)]
+    names = {name for source in columns.values() for choice in _choices(source) for name in choice}
+    return [column for column in available if any(f"{name}.".startswith(f"{column}.") for name in names)]
 
 
 def columns_of(columns: str | ColumnNames | Sequence[tuple[str, str]] | None) -> dict[str, str]:
@@ -513,7 +513,7 @@ def sources_of(
     named = dict(columns) or {TEXT: TEXT}
     with errors_of(argument), foreign_errors("cannot read the text"):
         table = _arrow_table(text, [*named.values(), *numbers])
-        names = _needed(table.column_names, named | {name: name for name in numbers})
+        names = _requested(table.column_names, named | {name: name for name in numbers})
         table = table.select(names or table.column_names)
         return [str(cached_table([table], table.to_pydict()))]
 

@@ -142,7 +142,7 @@ class TokenStore:
     def gather(self, column: str, rows: Integer[np.ndarray, " b"]) -> Gathered:
         """Token ids, and the word of each token, of some sentences."""
         begins, lengths = self._array(column, "begins")[rows], self._array(column, "lengths")[rows]
-        before = np.cumsum(lengths) - lengths
+        before = np.cumsum(lengths) - lengths  # tokens of the earlier sentences of `rows`
         positions = np.repeat(begins - before, lengths) + np.arange(lengths.sum())
         ids, marks = self._array(column, "ids")[positions], self._array(column, "marks")[positions]
         # Words are counted over all sentences at once; subtracting the count before each sentence restarts them at 0.
