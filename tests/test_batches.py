@@ -71,7 +71,7 @@ def test_each_process_reads_and_packs_its_own_groups_which_together_are_the_batc
 
     monkeypatch.setattr(TokenStore, "gather", counted)
     monkeypatch.setattr("jaxdistill.data.batches.SIMULATED_STEPS", 5)
-    options = {"student_views": names, "teacher_views": names[-1:], "batch_size": 32, "groups": 8, "keyed": True}
+    options = {"student_views": names, "teacher_views": names[-1:], "batch_size": 32, "groups": 8, "with_keys": True}
     for kind in ({"targets": (np.arange(180).reshape(90, 2),)}, {"other": teacher}):
         for step in (0, 7):
             merged = {}
@@ -114,7 +114,7 @@ def test_equal_texts_have_equal_keys_in_all_columns(tmp_path):
     pairs = [("one", "two"), ("two", "one"), ("One", "three"), ("three", "one"), ("four", "four"), ("five", "two")]
     options = {"tokenizer": word_piece(), "max_length": 64, "cache_folder": tmp_path, "columns": COLUMNS}
     store = build_store([str(write_pairs(tmp_path / "pairs.tsv", pairs))], **options)
-    batches = batches_of(store, student_views=("text", "second", "crop"), batch_size=6, keyed=True)
+    batches = batches_of(store, student_views=("text", "second", "crop"), batch_size=6, with_keys=True)
     texts = [(*pairs[row], pairs[row][0]) for row in rows_at(batches, 0)]
     every = batches.batch_at(0).keys.reshape(18, 2).tolist()
     assert [every.index(key) for key in every] == [sum(texts, ()).index(text) for text in sum(texts, ())]

@@ -92,4 +92,4 @@ def test_vectors_that_cannot_be_targets_are_refused(tmp_path, array, message):
     if array is not None:
         np.save(tmp_path / "v.npy", array)
     with pytest.raises(InputError, match=message):
-        targets.checked_own_vectors(tmp_path / "v.npy", 25, np.arange(25))
+        targets.checked_user_vectors(tmp_path / "v.npy", 25, np.arange(25))

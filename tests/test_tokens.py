@@ -58,7 +58,7 @@ def test_long_sentences_are_cut_counted_and_reported(tmp_path):
     assert store.gather("text", np.arange(store.rows)).lengths.tolist() == [4, 6, 6, 6]
     assert store.gather("text", [1]).ids[-1] == word_piece().token_to_id("[SEP]")
     assert store.gather("text", [3]).ids[1] == word_piece().token_to_id("cat"), "they are cut at their end"
-    report = "\n".join(store.report())
+    report = "\n".join(store.report)
     assert "50.00% of sentences truncated at 6 tokens" in report and "left out" not in report
 
 
@@ -76,7 +76,7 @@ def test_dedupe_keeps_the_first_of_equal_sentences(tmp_path):
     lines = ["The cat", "a dog", " the CAT ", "a  dog", "a dog", "Straße", "STRASSE"]
     store = store_of(tmp_path, lines, dedupe=True)
     assert list(store.texts()) == ["The cat", "a dog", "a  dog", "Straße"] and store.input_row.tolist() == [0, 1, 3, 5]
-    assert "3 duplicates" in "\n".join(store.report())
+    assert "3 duplicates" in "\n".join(store.report)
 
 
 def test_a_query_keeps_all_its_different_negatives(tmp_path):
@@ -94,8 +94,8 @@ def test_sentences_of_other_files_are_left_out_counted_and_in_the_digest(tmp_pat
     plain = store_of(tmp_path, lines)
     store = store_of(tmp_path, lines, exclude=[str(tmp_path / "test.txt")])
     assert list(store.texts()) == ["The cat", "rain"] and store.input_row.tolist() == [0, 6]
-    assert "left out: 3 with an empty sentence, 2 in data.exclude" in "\n".join(store.report())
-    assert "data.exclude" not in "\n".join(plain.report())
+    assert "left out: 3 with an empty sentence, 2 in data.exclude" in "\n".join(store.report)
+    assert "data.exclude" not in "\n".join(plain.report)
     (tmp_path / "test.txt").write_text("rain\n")
     changed = store_of(tmp_path, lines, exclude=[str(tmp_path / "test.txt")])
     assert changed.rows == 3 and len({token_store.content_digest for token_store in (plain, store, changed)}) == 3

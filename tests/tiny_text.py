@@ -36,8 +36,8 @@ def word_piece(max_length: int = 64, *, more_words: int = 0) -> Tokenizer:
 
 
 def untrimmed() -> Tokenizer:
-    """The space before a word counts as a token's character, and a mark for it may be a token of its own."""
-    vocab = {"<s>": 0, "</s>": 1, "\u2581": 2, "<unk>": 3, "a": 4, "\u2581a": 5}
+    """The space before a word counts as a token's character, and a mark for it may be a token of its own. Ids have a gap."""
+    vocab = {"<s>": 0, "</s>": 1, "\u2581": 2, "<unk>": 3, "a": 4, "\u2581a": 70_000}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[("\u2581", "a")], unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.post_processor = processors.TemplateProcessing(

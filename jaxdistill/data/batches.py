@@ -4,6 +4,7 @@ Order, groups and shape of a batch follow from lengths and random draws alone, w
 all groups this way, then reads and packs only its own, so the batch is the same for any number of processes.
 """
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import Batch, InputError
+from jaxdistill.core import Batch, InputError, Tokens
 from jaxdistill.data import packing, views
+from jaxdistill.data.packing import Ragged, Shape, Shapes
 from jaxdistill.data.shapes import choose_shapes
 from jaxdistill.data.targets import Stored
 from jaxdistill.data.text import TEXT, text_key
@@ -25,21 +27,35 @@ SIMULATED_STEPS = 160
 """Number of batches from which the shapes are chosen."""
 BLOCK_ROWS = 1024
 """Sentences whose draws and lengths one thread computes at a time."""
+Reader = Callable[[Integer[np.ndarray, " m"]], Ragged]
+"""Returns the tokens of some of a batch's examples; takes their indices."""
 QUEUE_SEED = 16349
-"""Seed with which ConGen's code draws the sentences of the first queue, regardless of the run's seed; draws reserved rows."""
+"""Seed that draws the reserved rows, regardless of the run's seed. ConGen's code draws the sentences of the first queue with it."""
 
 
 class Viewed:
-    """A tokenised text, and the views that the student or the teacher reads of it; `names` are theirs, see `views`."""
+    """What the student or the teacher reads: views of a tokenised text. `names` are the names of the views, see `views.py`."""
 
     def __init__(self, store: TokenStore, names: Sequence[str]):
         self.store = store
         self.views = [views.parse_view(name, store.columns) for name in names]
 
     def most_words(self, rows: Integer[np.ndarray, " b"]) -> int:
-        """The most words that a sentence has in a column of a random view; at least 1."""
+        """The largest number of words in a sentence of `rows` that a random view reads; at least 1."""
         columns = {view.column for view in self.views if view.is_random}
         return max((int(self.store.counts_of(column, rows).words.max(initial=1)) for column in columns), default=1)
+
+    def tokens(self, parts: Sequence[Ragged], first: Integer[np.ndarray, "g n"], shape: Shape) -> Tokens:
+        """Writes examples into padded arrays; `parts` has the sentences of each view. An example's views are adjacent, as in `first`."""
+        ids = np.concatenate([part.ids for part in parts])
+        lengths = np.concatenate([part.lengths for part in parts])
+        firsts = None
+        if any(view.second for view in self.views):
+            # The sentences of single views count as first ones.
+            firsts = np.concatenate([part.lengths if part.firsts is None else part.firsts for part in parts])
+        by_example = np.arange(len(lengths)).reshape(len(parts), -1).T.ravel()
+        sentences = Ragged(ids, lengths, firsts).taken(by_example)
+        return packing.filled(sentences, first, shape, pad_id=self.store.pad_id)
 
 
 class _Plan(NamedTuple):
@@ -51,18 +67,18 @@ class _Plan(NamedTuple):
     """Examples of the batch in group order, as indices of `rows`."""
     slots: list[Integer[np.ndarray, "g n"]]
     """Slots to reserve for each sentence, at least its length; group-major, an example's views adjacent."""
-    readers: list[list[Callable[[Integer[np.ndarray, " m"]], packing.Ragged]]]
-    """For each view, a function from examples, as indices of `rows`, to their tokens."""
+    readers: list[list[Reader]]
+    """One per view."""
     terms: SourceTerms
-    """What a batch of this source trains; the views that it does not need are not read."""
+    """What this batch trains; views that no trained term reads have a single padding token per sentence."""
 
 
 class Batches:
     """Random access to the batches of a run.
 
-    Each epoch shuffles the sentences anew and drops the last, incomplete batch. With weights, an epoch has the same
-    number of sentences; each source reshuffles and repeats its own sentences to fill its share. With `sources`, each batch
-    is of one source, and an epoch spreads the batches of each source evenly.
+    Each epoch shuffles the sentences anew and drops the last, incomplete batch. With `weights`, an epoch has the same
+    number of sentences; each source reshuffles and repeats its sentences to fill its share. With `sources`, a batch has
+    sentences of one source, and an epoch spreads the batches of each source evenly.
 
     Args:
       student: what the student reads. Repeated views are drawn independently; the n-th use of a view keeps the same words for
@@ -70,11 +86,12 @@ class Batches:
       teacher: what a live teacher reads, of the same rows; or its stored vectors, one array `[rows, e]` per view.
       weights: relative sampling weight of each source; empty: all sentences are sampled equally often.
       sources: for each source, the terms of the objective that its batches train; empty: batches mix the sources.
-      keyed: whether batches have `keys`, hashes by which an objective compares texts.
+      with_keys: whether batches have `keys`, hashes by which an objective compares texts.
       groups: number of groups of a batch, each packed by itself; a multiple of the devices.
       local: the groups that this process holds, ascending; None: all.
-      reserve_rows: number of rows that are held out of training, with all rows of equal text.
-      max_shapes: number of shapes, and `divided` whether rows may be divided, see `choose_shapes`.
+      reserve_rows: number of rows to keep out of training, for the first queue and for evaluation, with all rows of equal text.
+      max_shapes: maximum number of batch shapes; `most` of `choose_shapes`.
+      divided: whether rows may be divided into parts; see `packing.Shape`.
     """
 
     def __init__(
@@ -86,7 +103,7 @@ class Batches:
         seed: int = 0,
         weights: Sequence[float] = (),
         sources: Sequence[SourceTerms] = (),
-        keyed: bool = False,
+        with_keys: bool = False,
         groups: int = 1,
         local: Integer[np.ndarray, " local"] | None = None,
         reserve_rows: int = 0,
@@ -95,23 +112,22 @@ class Batches:
     ):
         self.batch_size, self.groups, self.seed = batch_size, groups, seed
         self._local = np.arange(groups) if local is None else local
-        self._student, self._streams, self._targets = student, [student], ()
-        if isinstance(teacher, Viewed):
-            self._streams.append(teacher)
-        else:
-            self._targets = tuple(teacher)
+        self._student = student
+        self._streams = [student, teacher] if isinstance(teacher, Viewed) else [student]
+        self._targets = () if isinstance(teacher, Viewed) else tuple(teacher)
         store = student.store
         self.reserved = np.sort(np.random.RandomState(QUEUE_SEED).permutation(store.rows)[:reserve_rows])
         # By key, not by row: a repeat of a reserved sentence must not be trained on either.
         self.trained = np.flatnonzero(~np.isin(store.keys, store.keys[self.reserved]))
         if len(self.trained) < batch_size:
-            without = f" without the {reserve_rows} reserved ones and their repeats" if reserve_rows else ""
+            condition = f" without the {reserve_rows} reserved ones and their repeats" if reserve_rows else ""
             raise InputError(
-                f"{len(self.trained)} of the text's {store.rows} sentences are left for training{without}, and one batch needs "
+                f"{len(self.trained)} of the text's {store.rows} sentences are left for training{condition}, and one batch needs "
                 f"{batch_size}; add text, or reduce --config.data.batch_size."
             )
-        self._sources, self._keyed = sources, keyed
-        weights = weights or (store.source_rows if sources else ())
+        self._sources, self._with_keys = sources, with_keys
+        if sources and not weights:
+            weights = store.source_rows
         self._shares = _shares(store, self.trained, weights, batch_size if sources else 1)
         self._most_draws = max(stream.store.max_length for stream in self._streams)
         self._epoch = lru_cache(maxsize=2)(self._epoch_rows)
@@ -122,14 +138,14 @@ class Batches:
         return len(self.trained) // self.batch_size
 
     @cached_property
-    def shapes(self) -> tuple[packing.Shapes, ...]:
+    def shapes(self) -> tuple[Shapes, ...]:
         """Possible shapes of a batch, smallest first: each has one shape per stream."""
         batches = [self._plan(step).slots for step in range(SIMULATED_STEPS)]
         longest = [max(view.longest(stream.store) for view in stream.views) for stream in self._streams]
         return choose_shapes(batches, longest, most=self._max_shapes, divided=self._divided)
 
     @property
-    def usual_shapes(self) -> tuple[packing.Shapes, ...]:
+    def usual_shapes(self) -> tuple[Shapes, ...]:
         """The shapes without the last, which holds any batch and which hardly any batch needs."""
         return self.shapes[:-1] or self.shapes
 
@@ -137,35 +153,27 @@ class Batches:
         """This process's groups of a step's batch; steps count from 0."""
         plan = self._plan(step)
         examples = plan.order.reshape(self.groups, -1)[self._local].ravel()
-        streams = []
-        for stream, readers, (first, shape) in zip(self._streams, plan.readers, self._packed(plan), strict=True):
-            parts = [read(examples) for read in readers]
-            ids = np.concatenate([part.ids for part in parts])
-            lengths = np.concatenate([part.lengths for part in parts])
-            firsts = None
-            if any(view.second for view in stream.views):
-                # The sentences of single views count as first ones.
-                firsts = np.concatenate([part.lengths if part.firsts is None else part.firsts for part in parts])
-            # An example's views adjacent.
-            by_example = np.arange(len(lengths)).reshape(len(parts), -1).T.ravel()
-            sentences = packing.Ragged(ids, lengths, firsts).taken(by_example)
-            streams.append(packing.filled(sentences, first, shape, pad_id=stream.store.pad_id))
-        rows, targets, active, keys = plan.rows[examples], None, None, None
+        streams = [
+            stream.tokens([read(examples) for read in readers], first, shape)
+            for stream, readers, (first, shape) in zip(self._streams, plan.readers, self._packed(plan), strict=True)
+        ]
+        rows = plan.rows[examples]
+        targets = active = keys = None
         if self._targets:
             targets = np.stack([np.asarray(target[rows], np.float32) for target in self._targets], axis=1)
         if plan.terms.active:
             active = np.tile(np.array(plan.terms.active, np.float32), (len(rows), 1))
-        if self._keyed:  # [examples, views, 2]: hashes of the columns that the student's views read
+        if self._with_keys:  # [examples, views, 2]: hashes of the columns that the student's views read
             store, columns = self._student.store, [view.column for view in self._student.views]
             hashed = {column: [text_key(store.text(column, row)) for row in rows] for column in {*columns} - {TEXT}}
-            hashed[TEXT] = store.keys[rows].tolist()
+            hashed[TEXT] = store.keys[rows].tolist()  # already hashed
             by_view = np.array([hashed[column] for column in columns], np.uint64)
             keys = np.ascontiguousarray(by_view.T)[..., None].view(np.uint32)
         return Batch(streams[0], streams[1] if len(streams) > 1 else None, targets, keys, active)
 
-    def _packed(self, plan: _Plan) -> list[tuple[Integer[np.ndarray, "local n"], packing.Shape]]:
-        """For each stream, the first slot of each sentence of this process's groups, and the smallest shape that holds
-        all groups, other processes' too: all must run the same program."""
+    def _packed(self, plan: _Plan) -> list[tuple[Integer[np.ndarray, "local n"], Shape]]:
+        """For each stream, the first slot of each sentence of this process's groups, and the shape of the batch. It is the smallest
+        that holds all groups, those of other processes included, because all must run the same program."""
         for shapes in self.shapes:
             packed = []
             for slots, shape in zip(plan.slots, shapes, strict=True):
@@ -173,59 +181,45 @@ class Batches:
                 if first is None:
                     break
                 packed.append((first[self._local], shape))
-            else:
+            if len(packed) == len(shapes):
                 return packed
         raise AssertionError("the last shape holds any batch")
 
     def _plan(self, step: int) -> _Plan:
-        """Order and lengths of a step's batch; the order depends only on the student's lengths, so that a live teacher and
-        stored targets train the same."""
+        """Plans a step's batch from lengths and random draws. The order depends only on the student's lengths, so that a live teacher
+        and stored targets train the same."""
         epoch, index = divmod(step, self.steps_per_epoch)
         rows = self._epoch(epoch)[index * self.batch_size : (index + 1) * self.batch_size]
-        uniform = lru_cache(partial(self._draws, step, max(stream.most_words(rows) for stream in self._streams)))
+        width = max(stream.most_words(rows) for stream in self._streams)
+        draws_of_use = lru_cache(partial(self._draws, step, width))
         terms = SourceTerms((), (set(), set()))
-        if self._sources:
-            terms = self._sources[np.searchsorted(np.cumsum(self._student.store.source_rows), rows[0], side="right")]
+        if self._sources:  # all rows are of the same one
+            source_ends = np.cumsum(self._student.store.source_rows)
+            terms = self._sources[np.searchsorted(source_ends, rows[0], side="right")]
         readers, lengths = [], []
+        # Not strict: without a live teacher, there is no stream for the teacher's views.
         for stream, unread in zip(self._streams, terms.unread, strict=False):
-            read, most = list[Callable](), np.empty((len(stream.views), len(rows)), np.int64)
+            planned = []
             for index, view in enumerate(stream.views):
-                draws = partial(uniform, stream.views[:index].count(view))
-                sentences = None
-                if index in unread:  # a single padding token
-                    sentences = packing.Ragged(np.full(len(rows), stream.store.pad_id), np.ones(len(rows), np.int64))
-                elif view.changes_text:  # its lengths are only known after tokenising
-                    sentences = views.viewed(view, stream.store, rows, draws)
-                if sentences:
-                    read.append(sentences.taken)
-                    most[index] = sentences.lengths
-                    continue
-                if view.is_random:
-                    draws()  # cached here: it uses the same threads, which would wait for each other
-
-                def bound(block: slice, stream=stream, view=view, draws=draws, most=most[index]) -> None:
-                    most[block] = views.most_tokens(view, stream.store, rows[block], lambda: draws()[block])
-
-                def tokens(examples: np.ndarray, stream=stream, view=view, draws=draws) -> packing.Ragged:
-                    return views.viewed(view, stream.store, rows[examples], lambda: draws()[examples])
-
-                _in_blocks(bound, len(rows))
-                read.append(tokens)
-            readers.append(read)
-            lengths.append(most)
+                if index in unread:
+                    padding = Ragged(np.full(len(rows), stream.store.pad_id), np.ones(len(rows), np.int64))
+                    planned.append((padding.taken, padding.lengths))
+                else:
+                    earlier_uses = stream.views[:index].count(view)
+                    planned.append(_planned_view(view, stream.store, rows, partial(draws_of_use, earlier_uses)))
+            readers.append([reader for reader, _ in planned])
+            lengths.append(np.stack([bounds for _, bounds in planned]))
         order = packing.balanced_order(lengths[0].sum(axis=0), self.groups)
         slots = [of_views[:, order].T.reshape(self.groups, -1) for of_views in lengths]
         return _Plan(rows, order, slots, readers, terms)
 
     def _draws(self, step: int, width: int, use: int) -> Float[np.ndarray, "b draws"]:
-        """Random numbers `[b, width]` of the n-th use of an augmentation, from (seed, step, n).
-
-        Each row draws one number per token of the longest possible sentence; only the first `width` are kept.
-        """
+        """Random numbers in [0, 1) for one use of a random view, a function of (seed, step, `use`); uses count from 0. To make them
+        independent of `width`, each row draws one number per token of the longest possible sentence, and keeps the first."""
         numbers = np.empty((self.batch_size, width))
 
         def fill(block: slice) -> None:
-            # Jump to where the block begins in one stream: the numbers do not depend on how rows are split into blocks.
+            # Jumps to the block's place in a single random stream, so the numbers do not depend on the size of the blocks.
             bits = np.random.PCG64([self.seed, 1, step, use]).advance(block.start * self._most_draws)
             part = numbers[block]
             part[:] = np.random.Generator(bits).random((len(part), self._most_draws))[:, :width]
@@ -243,14 +237,16 @@ class Batches:
         # This needs no state: only the permutations that overlap the epoch are drawn.
         for source, (rows, share) in enumerate(self._shares):
             begin, end = epoch * share, (epoch + 1) * share
-            passes = range(begin // len(rows), -(-end // len(rows)))
-            orders = [np.random.default_rng([self.seed, 2, source, turn]).permutation(rows) for turn in passes]
-            parts.append(np.concatenate(orders)[begin - passes.start * len(rows) :][:share] if share else rows[:0])
+            passes = range(begin // len(rows), math.ceil(end / len(rows)))
+            orders = [np.random.default_rng([self.seed, 2, source, number]).permutation(rows) for number in passes]
+            skipped = begin - passes.start * len(rows)
+            parts.append(np.concatenate([rows[:0], *orders])[skipped : skipped + share])  # no orders if the share is 0
         if not self._sources:
             return generator.permutation(np.concatenate(parts))
+        # Batch i of a source's n batches is due at (i + 0.5) / n of the epoch, which spreads each source evenly.
         counts = [len(part) // self.batch_size for part in parts]
-        turns = np.concatenate([(np.arange(count) + 0.5) / count for count in counts])
-        return np.concatenate(parts).reshape(-1, self.batch_size)[np.argsort(turns, kind="stable")].ravel()
+        due = np.concatenate([(np.arange(count) + 0.5) / count for count in counts])
+        return np.concatenate(parts).reshape(-1, self.batch_size)[np.argsort(due, kind="stable")].ravel()
 
 
 def padding_share(batch: Batch) -> float:
@@ -259,21 +255,42 @@ def padding_share(batch: Batch) -> float:
     return sum(int((owner < 0).sum()) for owner in owners) / sum(owner.size for owner in owners)
 
 
+def _planned_view(
+    view: views.View, store: TokenStore, rows: Integer[np.ndarray, " b"], draws: views.Draws
+) -> tuple[Reader, Integer[np.ndarray, " b"]]:
+    """A reader of `rows` under a view, and an upper bound of each sentence's length. `draws` is called often; it must cache."""
+    if view.changes_text:  # its lengths are only known after tokenising
+        sentences = views.viewed(view, store, rows, draws)
+        return sentences.taken, sentences.lengths
+    if view.is_random:
+        draws()  # now, or each thread below would compute them
+    bounds = np.empty(len(rows), np.int64)
+
+    def bound(block: slice) -> None:
+        bounds[block] = views.most_tokens(view, store, rows[block], lambda: draws()[block])
+
+    def read(examples: Integer[np.ndarray, " m"]) -> Ragged:
+        return views.viewed(view, store, rows[examples], lambda: draws()[examples])
+
+    _in_blocks(bound, len(rows))
+    return read, bounds
+
+
 def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float], size: int) -> list[tuple[np.ndarray, int]]:
-    """For each source, its rows and how many of them, in whole batches of `size`, an epoch takes; empty without weights."""
+    """For each source, its part of `rows`, and how many of them an epoch takes, a multiple of `size`. Empty without `weights`."""
     if not weights:
         return []
     # Rounding the cumulative ends, not each count, makes the counts add up to the epoch exactly.
     ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * (len(rows) // size)
     counts = np.diff(np.round(ends).astype(int), prepend=0) * size
-    source = np.repeat(np.arange(len(weights)), store.source_rows)[rows]
-    parts = [rows[source == index] for index in range(len(weights))]
-    empty = [index for index, part in enumerate(parts) if not len(part)]
-    if empty:
-        raise InputError(f"source {empty[0] + 1} of data.text has no sentence to train on; remove it.")
+    source_of_row = np.repeat(np.arange(len(weights)), store.source_rows)[rows]
+    parts = [rows[source_of_row == source] for source in range(len(weights))]
+    for number, part in enumerate(parts, 1):
+        if not len(part):
+            raise InputError(f"source {number} of data.text has no sentence to train on; remove it.")
     if size > 1 and not all(counts):
-        few = f"source {np.argmin(counts) + 1} of data.text has none of the {len(rows) // size} batches"
-        raise InputError(f"{few} of an epoch; raise its data.weights, or reduce --config.data.batch_size.")
+        problem = f"source {np.argmin(counts) + 1} of data.text has none of the {len(rows) // size} batches of an epoch"
+        raise InputError(f"{problem}; raise its data.weights, or reduce --config.data.batch_size.")
     return list(zip(parts, counts.tolist(), strict=True))
 
 
@@ -284,4 +301,4 @@ def _in_blocks(work: Callable[[slice], None], rows: int) -> None:
         return work(blocks[0])
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1), "batches") as threads:  # numpy releases the interpreter lock
         for _ in threads.map(work, blocks):
-            pass  # an error of a block is raised here
+            pass  # iterating raises the error of a block

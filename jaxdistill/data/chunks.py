@@ -46,12 +46,9 @@ _SHORT_WORD = regex.compile(r"(?<!\p{L})\p{L}{1,4}$")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chunking:
-    """How texts are split.
-
-    Each chunk's length is drawn uniformly from `least` to `most` tokens. The text seeds the generator, so the same text
-    always gives the same chunks. A chunk ends at the first sentence end at or after the drawn length, or at the last one
-    that `most` allows. A sentence above `most` is split between words, and a word between tokens.
-    """
+    """How texts are split. Each chunk's length is drawn uniformly from `least` to `most` tokens. The text seeds the generator, so the
+    same text always gives the same chunks. A chunk ends at the first sentence end at or after the drawn length, or at the last one
+    that `most` allows. A sentence above `most` is split between words, and a word above `most` between tokens."""
 
     tokenizer: Tokenizer
     """Counts the tokens; its truncation and padding settings are ignored."""
@@ -67,7 +64,7 @@ class Chunking:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     def split(self, texts: Iterable[str]) -> Iterator[list[str]]:
-        """Yields the chunks of each text; no chunk is empty or has outer white space."""
+        """Yields the chunks of each text, without white space at their ends; no chunk is empty."""
         tokenizer, texts = bare(self.tokenizer), iter(texts)
         while batch := list(islice(texts, 16)):  # few, because each may be a whole book
             with foreign_errors("the tokenizer cannot read the text"):
@@ -78,40 +75,41 @@ class Chunking:
                 cuts = self._cuts(text, np.maximum.accumulate(ends)) if len(ends) else []
                 parts = (text[start:end].strip() for start, end in pairwise([0, *cuts]))
                 chunks_of_texts.append([part for part in parts if part])
-            # A word at the beginning of a chunk, without a space before it, may have more tokens than it had in the text.
+            # A chunk may exceed `most`: its first word, now without a space before it, may have more tokens than in the text.
             counts = map(len, tokenizer.encode_batch(list(chain(*chunks_of_texts)), add_special_tokens=False))
             for chunks in chunks_of_texts:
-                parts = []
+                fitting = []
                 for chunk in chunks:
                     excess = next(counts) - self.most
                     if excess <= 0 or self.most == 1:  # a character may have more tokens than any limit
-                        parts.append(chunk)
+                        fitting.append(chunk)
                     else:
                         shorter = dataclasses.replace(self, most=max(self.most - excess, 1), least=0)
-                        parts += next(shorter.split([chunk]))
-                yield parts
+                        fitting += next(shorter.split([chunk]))
+                yield fitting
 
     def _cuts(self, text: str, token_ends: Integer[np.ndarray, " t"]) -> list[int]:
-        """Ends of a text's chunks, in characters; `token_ends` are those of its tokens, ascending."""
+        """Ends of a text's chunks, as indices of its characters; `token_ends` are the ascending ends of its tokens."""
         if len(token_ends) <= self.least or (len(token_ends) <= self.most and not self.least):
             return [len(text)]
-        words = [space.end() for space in _SPACES.finditer(text)]
+        word_ends = [*(space.end() for space in _SPACES.finditer(text)), len(text)]
         # Where a chunk may end, from best to worst: after sentences, words, tokens; and the number of tokens before each end.
-        by_level = [np.asarray(ends) for ends in (sentence_ends(text), [*words, len(text)], np.unique(token_ends))]
+        by_level = [np.asarray(ends) for ends in (sentence_ends(text), word_ends, np.unique(token_ends))]
         levels = [(ends, np.searchsorted(token_ends, ends, side="right")) for ends in by_level]
         key = hashlib.blake2b(text.encode(), digest_size=8).digest()
         generator = np.random.default_rng(int.from_bytes(key))
-        cuts, begin = [], 0  # the next chunk begins after `begin` tokens
+        cuts = []
+        begin = 0  # number of tokens before the next chunk
         while begin < len(token_ends):
-            length = int(generator.integers(self.least, self.most + 1)) if self.least else self.most
+            drawn_length = int(generator.integers(self.least, self.most + 1)) if self.least else self.most
             for level in levels:
                 ends, tokens_before = level
                 # The ends from `first` to before `stop` give a chunk of 1 to `most` tokens.
                 first, stop = np.searchsorted(tokens_before, [begin, begin + self.most], side="right")
                 if first < stop:
-                    chosen = min(int(np.searchsorted(tokens_before, begin + length)), stop - 1)
+                    chosen = min(int(np.searchsorted(tokens_before, begin + drawn_length)), stop - 1)
                     break
-            else:  # the next character has more than `most` tokens
+            else:  # the next character has more than `most` tokens, and is a chunk nevertheless
                 chosen = first
             cuts.append(int(ends[chosen]))
             begin = int(tokens_before[chosen])
@@ -125,7 +123,7 @@ def tokens_around(tokenizer: Tokenizer, prompts: Iterable[str]) -> int:
 
 
 def bare(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that neither pads nor truncates."""
+    """A copy of a tokenizer that neither pads nor truncates."""
     copy = Tokenizer.from_str(tokenizer.to_str())
     copy.no_padding()
     copy.no_truncation()
@@ -139,16 +137,18 @@ def sentence_ends(text: str) -> list[int]:
 
 
 def _is_end(text: str, match: regex.Match) -> bool:
+    """Whether a match of `_MARKS` ends a sentence, by the rules at the top of this file."""
     marks, after = match["marks"], match.end()
-    if marks is None or after == len(text):
+    if marks is None or after == len(text):  # an empty line, or the end of the text
         return True
     if _FULL_WIDTH.search(marks):
-        return not text[after].isdecimal()
-    if not match["gap"] or _CONTINUES.match(text, after):
+        return not text[after].isdecimal()  # else a full-width decimal point
+    if not match["gap"] or _CONTINUES.match(text, after):  # no white space, or a comma or the like after it
         return False
-    if _STRONG.search(marks):
+    if _STRONG.search(marks):  # `?` or `!`, not only full stops
         return True
     before = text[max(0, match.start() - 12) : match.start()]  # longer than any abbreviation
     if _LOWER.match(text, after) or (marks == "." and _ABBREVIATION.search(before)):
         return False
-    return not (text[after].isdecimal() and _SHORT_WORD.search(before))
+    is_reference = text[after].isdecimal() and _SHORT_WORD.search(before)  # such as `Fig. 3`
+    return not is_reference

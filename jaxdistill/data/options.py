@@ -23,9 +23,9 @@ class Data:
     weights: tuple[Positive, ...] = ()
     """Relative sampling weight of each source; empty: all sentences are sampled equally often."""
     objectives: tuple[str, ...] = ()
-    """The objectives, of those in `config.objectives`, that each source trains, such as `("embedding+gram", "contrastive")`; an
-    empty name: all. A batch is then from one source. Sources alternate evenly by `weights`, which count batches: equal weights
-    take turns, and without weights sources have batches by their sentences. Empty: batches mix all sources."""
+    """For each source, which of `config.objectives` it trains, such as `("embedding+gram", "contrastive")`; an empty name: all.
+    Each batch then has sentences of one source. `weights` are shares of the batches, without weights the shares of the sentences;
+    the batches of each source are spread evenly. Empty: batches mix all sources."""
     columns: Columns = ()
     """For tables: pairs of a view and the file's column, such as `(("text", "en"), ("translation", "de"))`. A single
     word, such as `body`, names the column of the sentences. `sentence1|premise` reads the first of these columns that
@@ -45,18 +45,16 @@ class Data:
     dedupe: bool = True
     """Keep only the first of duplicate rows. All columns are compared, pairs in either order; case is ignored."""
     max_length: CountOrNone = 0
-    """Maximum tokens per sentence in training, including special tokens and the prompt; longer sentences are truncated,
-    and columns with more than 5 % truncated are reported. 0: `chunk_tokens` if set; otherwise the 0.99 quantile
-    of the lengths of up to 4,096 rows, rounded up to a multiple of 16, and at most 512, the teacher's maximum length and
-    the student's positions."""
+    """Maximum tokens per sentence in training, including special tokens and the prompt; longer sentences are truncated, and
+    columns with more than 5 % truncated are reported. 0: `chunk_tokens` if set; otherwise the 0.99 quantile of the lengths of up
+    to 4,096 rows, rounded up to a multiple of 16, and at most 512, the teacher's maximum length and the student's positions."""
     batch_size: Count = 128
     """Sentences per step, over all devices."""
     max_unknown: Fraction = 0.05
     """Maximum share of unknown tokens, and of characters in them, for each column and tokenizer; exceeding either is an error."""
     pack_groups: Count = 8
-    """Number of groups of a batch, each packed independently. It is reduced to a divisor of `batch_size`, and then
-    raised to a multiple of the devices that split the batch. Unless it is raised, results do not depend on the number
-    of devices."""
+    """Number of groups of a batch, each packed independently. It is reduced to a divisor of `batch_size`, and then raised to a
+    multiple of the devices that split the batch. Unless it is raised, results do not depend on the number of devices."""
     pack_shapes: Annotated[int, Range(least=0, most=4)] = 0
     """Maximum number of batch shapes, each compiled once; more shapes mean less padding. The last holds any batch, and is
     compiled only if one needs it. 0: 4 on CPUs, 3 on GPUs and TPUs, whose compilers are slow."""

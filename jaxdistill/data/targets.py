@@ -1,8 +1,8 @@
 """Caches teacher targets on disk, resumably, or reads the user's own vectors; joins and whitens targets.
 
 A cache is one memory-mapped array in a folder named by the digest of everything that determines the targets (teacher's
-weights, tokenizer, pooling, maximum length, precision, text), so a changed teacher or text gets a new folder. Beside a
-file that the user names lies a note, `NAME.json`, with such facts, so that it is not made twice or overwritten.
+weights, tokenizer, pooling, maximum length, precision, text), so a changed teacher or text gets a new folder. A file that
+the user names has a note beside it, `NAME.json`, that says what it was made from, so that it is not made twice or overwritten.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from jaxdistill.core.runtime import Advance, Interrupted, Interrupts, counted
 
 VECTORS, DONE = "vectors.npy", "done.npy"
 BLOCK_ROWS = 8192
-"""Rows that are embedded together; a killed run repeats at most this many."""
+"""Rows that are embedded together; a restarted run repeats at most this many."""
 SAMPLE = 1 << 16
 """Maximum number of rows of targets from which principal components are computed."""
 
@@ -41,38 +41,35 @@ def stored_vectors(
     shown: bool | str,
     block_rows: int = 0,
 ) -> tuple[Float[np.ndarray, "rows e"], int]:
-    """Computes a long array block by block into one file; a killed program goes on with the blocks that are missing.
+    """Computes a long array block by block into a file. A restarted program computes only the blocks that are missing.
 
-    The file `vectors.npy` has all rows from the beginning, and `done.npy` holds each block's count plus 1, or 0 while it is
-    missing. Processes of a run that see the same folder each compute every n-th block; all must call this together. Returns the
-    memory-mapped vectors, and the sum of the blocks' counts.
+    The file `vectors.npy` has all rows from the beginning. The file `done.npy` has an entry for each block: 0 until the block is
+    finished, then its count plus 1. The n processes of a run that see the same folder compute every n-th block each; all must call
+    this together. Returns the memory-mapped vectors, and the sum of the blocks' counts. Raises `InputError` if the folder cannot be
+    written or a vector is not finite, and `Interrupted` after a signal; finished blocks stay in the folder.
 
     Args:
       folder: named by a digest of everything that determines the vectors.
-      compute: returns the vectors of a range of rows, and any count that the caller wants summed. Ranges rise. The second
-        argument takes numbers of rows just finished, and raises `Interrupted` after a signal.
-      shown: as in `counted`; the first process shows its own share.
+      compute: called with a range of rows, in ascending order, and a function to call with the number of rows just finished, which
+        raises `Interrupted` after a signal. Returns the rows' vectors, and a count to be summed, such as of truncated texts.
+      shown: as in `counted`; the first process shows the progress of its blocks.
       block_rows: rows of a block, always the same for a folder; 0: `BLOCK_ROWS`.
-
-    Raises:
-      InputError: the folder cannot be written, or a vector is not finite.
-      Interrupted: after a signal; finished blocks stay in the folder.
     """
     size = block_rows or BLOCK_ROWS
     blocks = [range(begin, min(begin + size, rows)) for begin in range(0, rows, size)]
 
-    def fill(draft: Path) -> None:
+    def write_empty(draft: Path) -> None:
         np.lib.format.open_memmap(draft / VECTORS, "w+", np.float32, (rows, width)).flush()
         np.save(draft / DONE, np.zeros(len(blocks), np.int64))
 
+    # For each process, a number that is equal for those that see the same folder.
     owners = processes.gathered(folder_owner(folder.parent)) if processes.count() > 1 else [0]
-    # The processes that see the same folder as this one.
-    group = [number for number, owner in enumerate(owners) if owner == owners[processes.index()]]
+    group = [process for process, owner in enumerate(owners) if owner == owners[processes.index()]]
     if len(group) < len(owners) and processes.is_first():
         log.info("not all processes see %s, so each computes the whole of it; a shared folder splits the work", folder)
     rank = group.index(processes.index())
     if rank == 0 and not folder.is_dir():
-        make_folder_atomic(folder, fill, what="the vectors")
+        make_folder_atomic(folder, write_empty, what="the vectors")
     processes.wait("the file is there")
     assigned = range(rank, len(blocks), len(group))
     missing = [block for block in assigned if not np.load(folder / DONE)[block]]
@@ -83,25 +80,25 @@ def stored_vectors(
             count_rows(count)
             if interrupts.status:
                 stored = sum(len(block) for block, done in zip(blocks, np.load(folder / DONE), strict=True) if done)
-                line = f"{stored:,} of {rows:,} rows are done; give the same command again to continue"
-                raise Interrupted(interrupts.status, f": {line}")
+                remedy = "give the same command again to continue"
+                raise Interrupted(interrupts.status, f": {stored:,} of {rows:,} rows are done; {remedy}")
 
         advance(total - sum(len(blocks[block]) for block in missing))
         for block in missing:
             vectors, count = compute(blocks[block], advance)
-            bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-            if len(bad):
-                raise InputError(f"the model's vector of row {blocks[block][bad[0]]} is not finite; check its weights.")
+            bad_rows = blocks[block].start + np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+            if len(bad_rows):
+                raise InputError(f"the model's vector of row {bad_rows[0]} is not finite; check its weights.")
             with writing(folder / VECTORS, other_cache(folder)):
                 _write(folder / VECTORS, blocks[block].start, np.asarray(vectors, np.float32))
-                # Last: only blocks that are on the disk are noted.
+                # After the vectors, so that a block counts as finished only once they are on the disk.
                 _write(folder / DONE, block, np.array([count + 1], np.int64))
     processes.wait("all blocks are there")
     return np.asarray(np.load(folder / VECTORS, mmap_mode="r")), int((np.load(folder / DONE) - 1).sum())
 
 
 def _write(path: Path, row: int, values: np.ndarray) -> None:
-    """Writes rows of a `.npy` file in place, and waits until they are on the disk."""
+    """Overwrites rows of a `.npy` file, from `row` on, and waits until they are on the disk."""
     array = np.load(path, mmap_mode="r")
     assert array.dtype == values.dtype and array.shape[1:] == values.shape[1:]
     with open(path, "r+b") as file:
@@ -122,39 +119,40 @@ def cached_vectors(
     progress: bool,
     block_rows: int = 0,
 ) -> Float[np.ndarray, "rows e"]:
-    """The vectors of all texts, memory-mapped; `stored_vectors` computes those missing in `folder`.
+    """The vectors of all texts, memory-mapped; computes the blocks of rows that the cache lacks.
 
     Args:
-      origin: everything that determines the vectors; its digest names their folder inside `folder`.
-      embed: returns vectors [n, width]; calls its second argument with the number of texts just finished.
-      texts: one per row; may be lazy, only slices are read.
-      what: title of the progress bar.
+      folder: the cache; a folder in it, named by a digest of `origin`, holds the vectors.
+      origin: everything that determines the vectors, apart from their number and width.
+      embed: returns the vectors `[n, width]` of some texts; calls its second argument with the number of texts just finished.
+      texts: one per row; may be lazy, because only slices are read.
+      what: title of the progress bar, which appears if `progress`.
+      block_rows: as in `stored_vectors`.
     """
     digest = hashlib.sha256(f"vectors {origin} {len(texts)} {width}".encode()).hexdigest()[:32]
 
     def compute(rows: range, advance: Advance) -> tuple[np.ndarray, int]:
         return embed(texts[rows.start : rows.stop], advance), 0  # nothing to count
 
-    return stored_vectors(
-        Path(folder) / digest, len(texts), width, compute, shown=progress and what, block_rows=block_rows
-    )[0]
+    folder = Path(folder) / digest
+    return stored_vectors(folder, len(texts), width, compute, shown=progress and what, block_rows=block_rows)[0]
 
 
 def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | None:
-    """The counts in the note of a file that a program has written; None if the file does not exist yet. Raises `InputError` if it was
-    made by another program, or from another `origin`: everything that determines the content, as JSON values."""
+    """The counts in the note of a finished file; None if the file does not exist yet. `origin` is everything that determines the
+    content, as JSON values. Raises `InputError` if the file has no note, or one with another origin."""
     note = path.with_name(path.name + ".json")
     if not path.exists():
         return None
     with foreign_errors(f"{path} exists without a valid {note.name}; move it, or choose another file"):
-        facts = json.loads(note.read_text("utf-8"))
-    refuse_changes(path, facts["origin"], origin)
-    return facts["counts"]
+        noted = json.loads(note.read_text("utf-8"))
+    refuse_changes(path, noted["origin"], origin)
+    return noted["counts"]
 
 
 def refuse_changes(path: Path | str, noted: Mapping[str, object], origin: Mapping[str, object]) -> None:
-    """Raises `InputError` if the file at `path`, by its note, was made from other inputs than `origin`."""
-    current = json.loads(json.dumps(origin))  # as the note has it, such as lists for tuples
+    """Raises `InputError` if the origin `noted` for the file at `path` differs from the current `origin`."""
+    current = json.loads(json.dumps(origin))  # like the note, which has lists for tuples
     names = [name for name in {**noted, **current} if noted.get(name) != current.get(name)]
     if names:
         changes = first_few([f"{name} was {noted.get(name)!s:.60}, is {current.get(name)!s:.60}" for name in names])
@@ -162,12 +160,13 @@ def refuse_changes(path: Path | str, noted: Mapping[str, object], origin: Mappin
 
 
 def write_note(path: Path, origin: Mapping[str, object], counts: Mapping[str, int]) -> None:
-    """Writes the note of `path`, see `finished`, before the file itself appears; raises `OSError`."""
+    """Writes the note that `finished` reads; call it before the file appears at `path`. May raise `OSError`."""
     write_atomic(path.with_name(path.name + ".json"), json.dumps({"origin": origin, "counts": counts}, indent=1) + "\n")
 
 
-def open_own_vectors(spec: str | Path, rows: int | None = None) -> Float[np.ndarray, "rows e"]:
-    """Memory-maps the user's teacher vectors, a `.npy` file of `rows` vectors (None: any number); checks no values."""
+def open_user_vectors(spec: str | Path, rows: int | None = None) -> Float[np.ndarray, "rows e"]:
+    """Memory-maps a `.npy` file of the user's teacher vectors, without reading its values. Raises `InputError` if it does not hold
+    `rows` vectors, or any number of vectors if `rows` is None."""
     path = local(str(spec), "vectors")
     with foreign_errors(f"{path} cannot be read as a .npy file of numbers, one vector per row of the text"):
         mapped = np.lib.format.open_memmap(path, mode="r")
@@ -177,27 +176,30 @@ def open_own_vectors(spec: str | Path, rows: int | None = None) -> Float[np.ndar
     return np.asarray(mapped)
 
 
-def checked_own_vectors(
+def checked_user_vectors(
     spec: str | Path, rows: int, used: Integer[np.ndarray, " n"] | None = None
 ) -> Float[np.ndarray, "rows e"]:
-    """Like `open_own_vectors`, but checks for one finite vector per row of the text, empty and repeated rows included. The vectors of
-    the `used` rows, which are targets, must not be zero; None if the numbers are scores."""
-    array = open_own_vectors(spec, rows)
+    """Memory-maps the user's teacher vectors, one per row of the text; raises `InputError` if one is not finite. `rows` counts empty
+    and repeated rows, too. The `used` rows are targets, whose vectors must not be zero. If `used` is None, the file holds scores, any
+    of which may be zero."""
+    array = open_user_vectors(spec, rows)
     is_target = np.zeros(rows, bool)
     if used is not None:
         is_target[used] = True
     for start in range(0, rows, BLOCK_ROWS):
         # Opened again for each block: the pages of an open map count as memory of the process.
-        largest = np.abs(open_own_vectors(spec)[start : start + BLOCK_ROWS]).max(axis=1)
-        bad = np.flatnonzero(~np.isfinite(largest) | ((largest == 0.0) & is_target[start : start + BLOCK_ROWS]))
+        largest = np.abs(open_user_vectors(spec)[start : start + BLOCK_ROWS]).max(axis=1)
+        is_zero_target = (largest == 0.0) & is_target[start : start + BLOCK_ROWS]
+        bad = np.flatnonzero(~np.isfinite(largest) | is_zero_target)
         if len(bad):
-            what = "not finite" if largest[bad[0]] else "a zero vector"
+            what = "a zero vector" if is_zero_target[bad[0]] else "not finite"
             raise InputError(f"{spec} row {start + bad[0]} is {what}; compute it, or remove it and its text.")
     return array
 
 
 class Selected:
-    """An array indexed through a mapping of rows, such as the user's vectors by the store's rows (`store.input_row`)."""
+    """Rows of an array under another numbering: row i is `array[index[i]]`. For example, with `store.input_row` as the index, the
+    user's vectors by rows of the store."""
 
     def __init__(self, array: Float[np.ndarray, "n e"], index: Integer[np.ndarray, " rows"]):
         self._array, self._index = array, index
@@ -208,7 +210,7 @@ class Selected:
 
 
 class Joined:
-    """Several teachers' vectors, read as one array; see `joined`."""
+    """The vectors of several teachers as one array, whose rows `joined` computes on access."""
 
     def __init__(self, arrays: Sequence[Float[np.ndarray, "rows _"]], shares: Sequence[float]):
         self._arrays, self._shares = tuple(arrays), tuple(shares)
@@ -219,10 +221,8 @@ class Joined:
 
 
 def joined(vectors: Sequence[Float[np.ndarray, "*n _"]], shares: Sequence[float]) -> Float[np.ndarray, "*n e"]:
-    """Concatenates the teachers' unit vectors, each scaled by the square root of its share, into one unit vector.
-
-    The cosine of two such vectors is the mean of the teachers' cosines, weighted by the shares, whose sum is 1.
-    """
+    """Concatenates the teachers' vectors, each scaled to unit length times the square root of its share. The shares add up to 1, so
+    the result has unit length. The cosine of two results is the mean of the teachers' cosines, weighted by the shares."""
     scaled = []
     for array, share in zip(vectors, shares, strict=True):
         array = np.asarray(array, np.float32)
@@ -233,24 +233,22 @@ def joined(vectors: Sequence[Float[np.ndarray, "*n _"]], shares: Sequence[float]
 def principal_axes(
     vectors: Float[np.ndarray, "n e"], *, power: float
 ) -> tuple[Float[np.ndarray, " e"], Float[np.ndarray, "e e"]]:
-    """The mean of the vectors, and a matrix that projects centred ones on their principal components, first to last, each divided by
-    its standard deviation to the `power`; zero for components without variance. In float64."""
+    """The mean of the vectors, and a matrix `[e, components]` that projects centred vectors onto their principal components. Components
+    are ordered by variance, the largest first. Each is divided by its standard deviation to the `power`, or is zero if it does not
+    vary."""
     # float64: `eigh` of float32 would blur the small variances, by which `power` then divides.
     vectors = np.asarray(vectors, np.float64)
     mean = vectors.mean(axis=0)
     variances, directions = np.linalg.eigh((vectors - mean).T @ (vectors - mean) / len(vectors))
     varies = variances > 1e-9 * variances[-1]  # smaller ones are rounding errors
-    scale = np.where(varies, np.where(varies, variances, 1.0) ** (-power / 2), 0.0)  # 1.0 is never used
+    scale = np.power(variances, -power / 2, where=varies, out=np.zeros_like(variances))
     return mean, (directions * scale)[:, ::-1]
 
 
 class Whitened:
-    """Targets, centred and projected on their first principal components, each divided by a power of its standard
-    deviation, then scaled to unit length; a target that equals the mean becomes zero.
-
-    An evenly spaced sample determines mean and components. The power 0 only centres; 1 gives all components the same
-    variance. 0 `components` are all.
-    """
+    """Whitened targets of unit length: centred, and projected on their principal components. Each component is divided by its
+    standard deviation to the `power`: 0 only centres, 1 gives all components the same variance. The first `components` are kept; 0:
+    all. An evenly spaced sample determines mean and components. A target that equals the mean becomes zero."""
 
     def __init__(self, array: Float[np.ndarray, "rows _"] | Selected | Joined, *, power: float, components: int = 0):
         self._array, self.shape = array, (array.shape[0], components or array.shape[1])
@@ -259,9 +257,9 @@ class Whitened:
         self._kernel = kernel[:, : self.shape[1]]
 
     def __getitem__(self, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
-        mapped = (np.asarray(self._array[rows], np.float64) - self._mean) @ self._kernel
-        lengths = np.linalg.norm(mapped, axis=-1, keepdims=True)
-        return (mapped / np.maximum(lengths, np.finfo(np.float32).tiny)).astype(np.float32)
+        projected = (np.asarray(self._array[rows], np.float64) - self._mean) @ self._kernel
+        lengths = np.linalg.norm(projected, axis=-1, keepdims=True)
+        return (projected / np.maximum(lengths, np.finfo(np.float32).tiny)).astype(np.float32)
 
 
 Stored = Float[np.ndarray, "rows _"] | Selected | Joined | Whitened

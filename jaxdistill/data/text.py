@@ -1,7 +1,7 @@
 """Reads text: the columns of files, hubs and memory as tables of `datasets`, with roles, duplicates and exclusions.
 
-A source is written as `options.Data.text` says. Files are `.txt`, `.tsv`, `.csv`, `.json`, `.jsonl` or `.parquet`, all but Parquet
-also compressed.
+A *spec* names a source of text, as `options.Data.text` says. *Our names* of a text's columns, such as `text` and `second`, are mapped
+to the file's. Files are `.txt`, `.tsv`, `.csv`, `.json`, `.jsonl` or `.parquet`, all but Parquet also compressed.
 
 Rows are duplicates or excluded by 8-byte hashes of their text. Among 100 million different rows, two share one with a
 probability of 0.03 %.
@@ -34,22 +34,22 @@ TEXT = "text"
 """The column of the sentence itself, which every source has."""
 NO_ROLE = "none"
 WHOLE = "files:"
-"""Prefix of a spec whose files are one text each; a folder means all its files at any depth that are not hidden."""
+"""Prefix of a spec whose files are one text each; a folder stands for all files in it, at any depth, that are not hidden."""
 QUOTED = {"raw:": False, "quoted:": True}
 """Maps prefixes of a spec of `.tsv` files to whether their cells are quoted; without one, each file's first rows decide."""
 BUILDERS = {".txt": "text", ".tsv": "csv", ".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 """Maps suffixes to the builders of `datasets`."""
-PACKED = (".gz", ".bz2", ".xz", ".zst")
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 EMPTY = re.compile("corresponds to no data|at least one example|No columns to parse|BatchSize must be|StopIteration")
 """Parts of the errors of `datasets` about files without rows."""
 COLON = re.compile(r":(?![^\[\]]*\])")
 """Separates the parts of a hub's spec; does not match inside a slice of a split, such as `train[:10000]`."""
 QUOTED_CELL = re.compile(r'(?<![^\t\r\n])"((?:[^"]|"")*+)(?:"(?![^\t\r\n])|\Z)')
-"""A quoted cell of a tab-separated table; the last one may go on behind the sample."""
+"""A quoted cell of a tab-separated table; the last one of a sample of lines may be cut off."""
 TEXTS = "texts"
-"""Folder of the cache with the tables of `cached_table`."""
+"""Folder in the cache for the files of `cached_table`."""
 BATCH_ROWS = 4096
-"""Rows read, tokenised or written at a time; a killed run tokenises at most that many again."""
+"""Rows read, tokenised or written at a time; a restarted run repeats at most this many."""
 
 Row = tuple[str, ...]
 ColumnNames = Mapping[str, str] | Sequence[str]
@@ -67,7 +67,7 @@ class MissingColumn(InputError):
 
 
 class Portion(NamedTuple):
-    """Some columns of the source with an index: our names mapped to the file's, and the role of each, empty for none."""
+    """Some columns of a source: its index, our names mapped to the file's, and the role of each column, empty for none."""
 
     source: int
     columns: Mapping[str, str]
@@ -84,7 +84,7 @@ class Table(NamedTuple):
     """Names the table in errors."""
 
     def cells(self, begin: int = 0) -> Iterator[list[list[str]]]:
-        """Yields the texts of each of our columns, some rows at a time from the row `begin` on; a missing value is an empty text."""
+        """Yields blocks of rows, from row `begin` on: for each of our columns, a list of texts, empty for missing values."""
         rows: Any = self.dataset.with_format("arrow")
         for first in range(begin, len(self.dataset), BATCH_ROWS):
             with foreign_errors(f"cannot read {self.label}"):  # Arrow does not check that a JSON file is in UTF-8
@@ -94,10 +94,12 @@ class Table(NamedTuple):
                 for name, cells in cells_by_name.items()
             }
             columns = []
-            for names in self.names:
-                parts = zip(*(values[name] for name in names), strict=True)
-                joined = (" ".join(filter(None, map(str.strip, cells))) for cells in parts)
-                columns.append(values[names[0]] if len(names) == 1 else list(joined))
+            for first_name, *more_names in self.names:
+                texts = values[first_name]
+                if more_names:
+                    rows_of_cells = zip(texts, *(values[name] for name in more_names), strict=True)
+                    texts = [" ".join(filter(None, map(str.strip, cells))) for cells in rows_of_cells]
+                columns.append(texts)
             yield columns
 
 
@@ -107,7 +109,7 @@ def split_specs(text: str) -> list[str]:
 
 
 def source_files(spec: str) -> list[Path]:
-    """The files of a source, sorted by path; raises `InputError` if there are none. Empty for `hf:` specs."""
+    """The files of a source, sorted by path; an `hf:` source has none. Raises `InputError` if files are named but not found."""
     if spec.startswith("hf:"):
         return []
     if spec.startswith("tfds:"):
@@ -125,7 +127,7 @@ def source_files(spec: str) -> list[Path]:
     elif os.path.isfile(location):  # also a name with a bracket or a star in it
         files = [Path(location)]
     else:
-        # Sorted as paths, part by part: the order of a text's rows must not change.
+        # Sorted as paths, folder by folder, not as strings: the order of a text's rows must not change.
         files = sorted({Path(path) for path in glob.glob(location, recursive=True) if not os.path.isdir(path)})
     if not files:
         problem = "matches nothing" if glob.has_magic(location) else "does not exist"
@@ -139,13 +141,13 @@ def source_files(spec: str) -> list[Path]:
 
 
 def files_of(option: str, specs: Sequence[str]) -> list[str]:
-    """The files that the specs of an option name, each behind its spec's prefix such as `raw:`; errors name the option."""
+    """Splits the specs of an option into one spec per file, with the same prefix, such as `raw:`. Errors name the option."""
     with errors_of(option):
         return [f"{prefix(spec)}{path}" for spec in specs for path in source_files(spec)]
 
 
 def file_of(option: str, spec: str) -> str:
-    """The only file that an option's spec names, with the spec's prefix such as `raw:`; raises `InputError` if not exactly one."""
+    """The spec of the only file of an option's spec, with the same prefix. Raises `InputError` if there is not exactly one."""
     files = files_of(option, [spec])
     if len(files) != 1:
         names = ", ".join(map(os.path.basename, files))
@@ -164,8 +166,8 @@ def prefix(spec: str) -> str:
 
 
 def suffix(path: Path) -> str:
-    """The suffix of the file's format, such as `.tsv` for `x.tsv.gz`; empty for a format that is not text."""
-    suffixes = [suffix for suffix in map(str.lower, path.suffixes) if suffix not in PACKED]
+    """The suffix that tells a file's format, such as `.tsv` for `x.tsv.gz`; empty for an unknown format."""
+    suffixes = [suffix for suffix in map(str.lower, path.suffixes) if suffix not in COMPRESSED]
     return suffixes[-1] if suffixes and suffixes[-1] in BUILDERS else ""
 
 
@@ -175,15 +177,15 @@ def is_plain(spec: str) -> bool:
 
 
 def content_digest(specs: Sequence[str]) -> str:
-    """SHA-256 of the specs' current content. File names do not matter."""
-    facts = []
+    """SHA-256 of what the specs' sources currently hold, and of how they are read. File names do not matter."""
+    parts = []
     for spec in specs:
         for path in source_files(spec):
             file_format = "" if prefix(spec) == WHOLE else suffix(path)  # also empty for a teacher's `.npy`
-            facts.append([prefix(spec), file_format, digest_of_file(path)])
+            parts.append([prefix(spec), file_format, digest_of_file(path)])
         if spec.startswith("hf:"):
-            facts.append([spec, hub_table(spec)._fingerprint])
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+            parts.append([spec, hub_table(spec)._fingerprint])
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def digest_of_file(path: Path) -> str:
@@ -195,7 +197,7 @@ def digest_of_file(path: Path) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _digest_of_state(path: Path, *state: int) -> str:
-    """The digest of a file; `state` only keys the cache."""
+    """The digest of a file, cached as long as its `state` stays the same."""
     with open(path, "rb") as file:
         if file.read(40).startswith((b"version https://git-lfs.github.com/spec/", b"/annex/objects/")):
             raise InputError(f"{path} only points to a file elsewhere; fetch it with git lfs pull or git annex get.")
@@ -203,7 +205,7 @@ def _digest_of_state(path: Path, *state: int) -> str:
 
 
 def check_unchanged(specs: Sequence[str], digest: str) -> None:
-    """Raises `InputError` if a file was modified since the specs had this `content_digest`, under which results are cached."""
+    """Raises `InputError` if the specs no longer have this `content_digest`. Call it before a result is cached by the digest."""
     if content_digest(specs) != digest:
         raise InputError(f"{', '.join(specs)} changed while it was read; run the same command again.")
 
@@ -216,11 +218,11 @@ def read(
     headerless: bool = False,
     cache: str = "",
 ) -> Iterator[Row]:
-    """Yields the rows of all specs in a fixed order, empty sentences included; the files of a glob are sorted by path.
+    """Yields the rows of all specs, empty sentences included; the files of a glob are sorted by path.
 
     Args:
       columns: `"sentence1|premise"` reads the first of these columns that a file has, `"subject+body"` both, joined with a space.
-        Without a mapping, the only column of a table serves as `text`.
+        If `text` is not mapped to another name, a table's only column serves as `text`.
       numbers: also read columns of numbers, as text.
       headerless: a `.csv` or `.tsv` file may lack a header, if it has just these columns in this order.
       cache: as `data.cache_folder`.
@@ -236,44 +238,46 @@ def read(
 def tables(
     spec: str, columns: ColumnNames, *, numbers: bool = False, headerless: bool = False, cache: str = ""
 ) -> Iterator[Table]:
-    """Yields the tables of a source, in the order of its rows; see `read`."""
-    named, files = columns_of(columns), source_files(spec)
+    """Yields the tables of a source, in the order of its rows; see `read`, which has the same arguments."""
+    named, files = columns_of(columns), source_files(spec)  # `named` maps our names to the file's
     if is_hub(spec) and TEXT in named:
         named[TEXT] = COLON.split(spec)[-1]
-    parts = [[path] for path in files] or [[]]
+    files_of_tables = [[path] for path in files] or [[]]
     if prefix(spec) == WHOLE or {*map(suffix, files)} == {".txt"}:  # without columns: all files are one table
-        parts = [files]
+        files_of_tables = [files]
         named = {name: TEXT if name == TEXT else source for name, source in named.items()}
-    for part in parts:
-        dataset = _loaded(part, named, spec, cache, headerless=headerless) if part else hub_table(spec)
+    for table_files in files_of_tables:
+        dataset = _loaded(table_files, named, spec, cache, headerless=headerless) if table_files else hub_table(spec)
         if any(isinstance(feature, dict) for feature in dataset.features.values()):
-            dataset = dataset.flatten()
-        label = spec if is_hub(spec) or len(part) > 1 else str(part[0])
+            dataset = dataset.flatten()  # the fields of structs become columns
+        label = spec if is_hub(spec) or len(table_files) > 1 else str(table_files[0])
         if label.startswith(str(paths.cache_folder() / TEXTS)):
             label = "the text in memory"
         available, selected = dataset.column_names, []
         for name, source in named.items():
-            chosen = next((choice for choice in _choices(source) if {*choice} <= {*available}), ())
-            if not chosen and name == source == TEXT and len(available) == 1:
-                chosen = (available[0],)
-            if not chosen:
-                how = f"in a training data.columns=(({name!r}, 'COLUMN'),), elsewhere the program's option for a column, or in the file"
+            choices = _choices(source)
+            if name == source == TEXT and len(available) == 1:
+                choices.append((available[0],))
+            chosen = next((choice for choice in choices if {*choice} <= {*available}), None)
+            if chosen is None:
+                remedy = f"in a training data.columns=(({name!r}, 'COLUMN'),), elsewhere the program's option for a column, or in the file"
                 if is_hub(spec) and name == TEXT:
-                    how = "the last part of the spec"
+                    remedy = "the last part of the spec"
                 names = ", ".join(map(repr, available)) or "none"
-                raise MissingColumn(f"{label} has no column {source!r}; it has {names}. Name one of these: {how}.")
+                raise MissingColumn(f"{label} has no column {source!r}; it has {names}. Name one of these: {remedy}.")
             selected.append(chosen)
         dataset = dataset.select_columns(list(dict.fromkeys(chain.from_iterable(selected))))
         for name, feature in dataset.features.items():
             kind = getattr(feature, "dtype", "mixed values" if type(feature).__name__ == "Json" else "list")
-            if kind not in ("string", "large_string", "null") and not (numbers and re.match(r"u?int|float", kind)):
+            is_readable = kind in ("string", "large_string", "null") or (numbers and re.match(r"u?int|float", kind))
+            if not is_readable:
                 raise InputError(f"{label}: column {name!r} holds {kind}, not text.")
         yield Table(dataset, selected, label)
 
 
 def _loaded(files: Sequence[Path], columns: Mapping[str, str], spec: str, cache: str, *, headerless: bool) -> "Dataset":
-    """A file, or several of plain text, as a table of `datasets`, which copies them into our cache, into a folder named by the
-    digest of their content."""
+    """Loads a file, or several of plain text, as a table of `datasets`. `datasets` writes a copy into `cache`, into a folder that is
+    named by the digest of the files' content."""
     import datasets
 
     builder = "text" if prefix(spec) == WHOLE else BUILDERS.get(suffix(files[0]))
@@ -290,7 +294,7 @@ def _loaded(files: Sequence[Path], columns: Mapping[str, str], spec: str, cache:
 
         with foreign_errors(f"cannot read {files[0]}"):
             available = parquet.read_schema(files[0]).names
-        options = {"columns": _needed(available, columns) or None}
+        options = {"columns": _requested(available, columns) or None}
     elif builder != "json":
         raise InputError(f"{files[0]} has an unknown format; use {', '.join(BUILDERS)}, or files: before it.")
     if builder in ("text", "csv"):
@@ -306,8 +310,8 @@ def _loaded(files: Sequence[Path], columns: Mapping[str, str], spec: str, cache:
             # Not `load_dataset`, which tells the hub of every file that it loads.
             return getattr(datasets.Dataset, f"from_{builder}")(escaped, cache_dir=str(folder), **options)
     except Exception as error:
-        if len(files) > 1:  # name the one that cannot be read
-            for path in files:
+        if len(files) > 1:
+            for path in files:  # one of these calls raises, and names its file
                 _loaded([path], columns, spec, cache, headerless=headerless)
         cause = error.__cause__ or error  # `datasets` itself says only that it failed
         if EMPTY.search(repr(cause)):
@@ -316,7 +320,7 @@ def _loaded(files: Sequence[Path], columns: Mapping[str, str], spec: str, cache:
 
 
 def _csv_options(path: Path, columns: Mapping[str, str], spec: str, *, headerless: bool) -> dict[str, Any]:
-    """How `datasets` reads a `.csv` or `.tsv` file."""
+    """The options with which `datasets`, and inside it pandas, reads a `.csv` or `.tsv` file."""
     separator = "," if suffix(path) == ".csv" else "\t"
     with foreign_errors(f"cannot read {path}"):
         is_quoted = QUOTED.get(prefix(spec))
@@ -326,7 +330,7 @@ def _csv_options(path: Path, columns: Mapping[str, str], spec: str, *, headerles
         with _opened(path) as file:
             lines = enumerate(csv.reader(file, delimiter=separator, quoting=quoting))
             blank_lines, header = next(((number, cells) for number, cells in lines if cells), (0, []))
-    if len(header) == 1 and not _needed(header, columns) and not re.fullmatch(r"[\w.:/-]{1,64}", header[0]):
+    if len(header) == 1 and not _requested(header, columns) and not re.fullmatch(r"[\w.:/-]{1,64}", header[0]):
         raise InputError(
             f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; check the "
             "separator, add a first line such as text, or use .txt for one sentence per line."
@@ -336,13 +340,14 @@ def _csv_options(path: Path, columns: Mapping[str, str], spec: str, *, headerles
     if lacks_header:
         names = list(columns.values())
     options = {"sep": separator, "quoting": quoting, "header": None if lacks_header else 0, "names": names}
-    options |= {"skiprows": blank_lines} if blank_lines else {}
+    if blank_lines:
+        options["skiprows"] = blank_lines
     # `NA` is text, a blank line is a row, and the first of too many cells is no index.
     return options | {"keep_default_na": False, "skip_blank_lines": False, "index_col": False}
 
 
 def _opened(path: Path) -> Any:
-    """The file as text, decompressed if its name says so, with its line ends."""
+    """Opens a file as text and decompresses it if its name says so; line ends stay as they are."""
     import fsspec
 
     return fsspec.open(str(path), "rt", compression="infer", encoding="utf-8-sig", newline="")
@@ -350,24 +355,21 @@ def _opened(path: Path) -> Any:
 
 @lru_cache
 def _is_quoted(path: Path, changed_ns: int) -> bool:
-    """`looks_quoted`, logged once for each state of the file; raises `InputError` if a later cell is not quoted properly."""
+    """Whether the cells of a `.tsv` are quoted, judged from its first quotes and logged. Cached until the file, of the time `changed_ns`,
+    changes. Raises `InputError` if a later cell is not quoted properly."""
     is_quoted = looks_quoted(path)
     if is_quoted:
         problem = f"{path}: the first quotes surround cells, but others do not; write raw:{path} if quotes are text, or quoted:{path}"
+        csv.field_size_limit(2**31 - 1)  # characters; Python's default, 131,072, is less than a long document has
         with foreign_errors(problem), _opened(path) as file:
-            deque(quoted_rows(file), maxlen=0)  # pandas joins rows at such a quote
+            # Reads all rows, only for `csv.Error`: at a wrong quote, pandas would join rows in silence.
+            deque(csv.reader(file, delimiter="\t", strict=True), maxlen=0)
         log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
     return is_quoted
 
 
-def quoted_rows(file: Iterable[str]) -> Iterator[list[str]]:
-    """The rows of a `.tsv` whose cells are quoted; raises `csv.Error` if one is not quoted properly."""
-    csv.field_size_limit(2**31 - 1)  # characters; Python's default, 131,072, is less than a long document has
-    return csv.reader(file, delimiter="\t", strict=True)
-
-
 def looks_quoted(path: Path) -> bool:
-    """Whether the cells of a `.tsv` are quoted, judged from its first quote on.
+    """Whether the cells of a `.tsv` are quoted, judged from the 201 lines that begin with its first quote.
 
     All quotes must surround cells or be doubled inside, and a program must have had a reason to quote these cells: pandas quotes
     cells with a quote, a tab or a line end, Excel also those with a comma, others all cells and the header. Direct speech that opens
@@ -378,16 +380,18 @@ def looks_quoted(path: Path) -> bool:
         from_first_quote = dropwhile(lambda line: '"' not in line, chain([header], file))
         sample = "".join(islice(from_first_quote, 201))
     cells = QUOTED_CELL.findall(sample)
-    others = QUOTED_CELL.sub("", sample)
-    quotes_commas = all("," in cell for cell in cells) and "," not in others
+    unquoted = QUOTED_CELL.sub("", sample)
+    if not cells or '"' in unquoted:
+        return False
+    quotes_commas = all("," in cell for cell in cells) and "," not in unquoted
     has_reason = '"' in header or quotes_commas or any(re.search(r'["\t\r\n]', cell) for cell in cells)
-    tabs = {line.count("\t") for line in re.split(r"[\r\n]+", sample.rstrip("\r\n"))}
-    lines_are_rows = tabs == {header.count("\t")} and tabs != {0}
+    tabs_of_lines = {line.count("\t") for line in re.split(r"[\r\n]+", sample.rstrip("\r\n"))}
+    lines_are_rows = tabs_of_lines == {header.count("\t")} and "\t" in header
     is_speech = lines_are_rows and any(re.search(r"[\t\r\n]", cell) for cell in cells)
-    return bool(cells) and '"' not in others and has_reason and not is_speech
+    return has_reason and not is_speech
 
 
-@lru_cache  # a program asks several times, and each time would ask the hub
+@lru_cache  # a program calls it several times, and each call would ask the hub
 def hub_table(spec: str) -> "Dataset":
     """A data set of the Hugging Face hub; raises `InputError` if it cannot be loaded."""
     import datasets
@@ -399,7 +403,7 @@ def hub_table(spec: str) -> "Dataset":
 
 
 def _tfds_file(spec: str) -> Path:
-    """A set's texts and numbers as a file in the cache; prepares the set as array_record, which needs no TensorFlow."""
+    """A cached Parquet file with the texts and numbers of a TFDS data set, read from array_record, without TensorFlow."""
     import pyarrow
 
     def columns_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -420,15 +424,15 @@ def _tfds_file(spec: str) -> Path:
 
 @contextlib.contextmanager
 def quiet_datasets() -> Iterator[None]:
-    """Keeps `datasets` from showing bars, starting a thread for them, and logging; its errors are raised as usual."""
+    """Keeps `datasets` from logging, and from showing progress bars and starting a thread for them."""
     import datasets
     from tqdm import tqdm
 
-    with contextlib.ExitStack() as before:
-        before.callback(setattr, tqdm, "monitor_interval", tqdm.monitor_interval)
-        before.callback(datasets.logging.set_verbosity, datasets.logging.get_verbosity())
+    with contextlib.ExitStack() as restored:
+        restored.callback(setattr, tqdm, "monitor_interval", tqdm.monitor_interval)
+        restored.callback(datasets.logging.set_verbosity, datasets.logging.get_verbosity())
         if not datasets.are_progress_bars_disabled():
-            before.callback(datasets.enable_progress_bars)
+            restored.callback(datasets.enable_progress_bars)
         tqdm.monitor_interval = 0  # starts no thread
         datasets.disable_progress_bars()
         datasets.logging.set_verbosity(logging.CRITICAL)
@@ -436,10 +440,8 @@ def quiet_datasets() -> Iterator[None]:
 
 
 def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
-    """A Parquet file in the cache with the rows of all tables, which need not fit in memory; `InputError` if empty.
-
-    `key` is everything that determines the content, as JSON values. If the file exists, no table is read.
-    """
+    """Path of a cached Parquet file with the rows of all tables, which need not fit in memory together. `key` is everything that
+    determines the content, as JSON values. If the file exists, no table is read. Raises `InputError` if there is no row."""
     from pyarrow import parquet
 
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
@@ -460,22 +462,22 @@ def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
 
 
 def _choices(source: str) -> list[tuple[str, ...]]:
-    """What `source` may mean, best first; each choice is a tuple of columns to join. `|` separates alternatives, and `+` columns to join,
-    unless a column's own name has these signs."""
+    """Parses a column's name into choices, best first, each a tuple of columns to join. `|` separates choices, and `+` columns to
+    join. A column whose own name has these signs comes first."""
     choices = [(source,)]
     for name in source.split("|"):
-        choices += [(name,), tuple(name.split("+"))]
+        choices += [(name,), tuple(name.split("+"))]  # without a sign both are equal, which does no harm
     return choices
 
 
-def _needed(available: Sequence[str], columns: Mapping[str, str]) -> list[str]:
-    """The available columns that are requested, or of which a field is, such as `translation.en`."""
-    names = {f"{name}." for source in columns.values() for choice in _choices(source) for name in choice}
-    return [column for column in available if any(name.startswith(f"{column}.") for name in names)]
+def _requested(available: Sequence[str], columns: Mapping[str, str]) -> list[str]:
+    """The available columns that `columns` request, whole or a field such as `translation.en`."""
+    names = {name for source in columns.values() for choice in _choices(source) for name in choice}
+    return [column for column in available if any(f"{name}.".startswith(f"{column}.") for name in names)]
 
 
 def columns_of(columns: str | ColumnNames | Sequence[tuple[str, str]] | None) -> dict[str, str]:
-    """Maps views to columns; takes a mapping, pairs, names that serve as both, or the name of the sentences' column.
+    """Maps our names to columns. Takes a mapping, pairs, names that serve as both, or only the name of the sentences' column.
 
     >>> columns_of("body"), columns_of(["text", "second"])
     ({'text': 'body'}, {'text': 'text', 'second': 'second'})
@@ -490,12 +492,13 @@ def columns_of(columns: str | ColumnNames | Sequence[tuple[str, str]] | None) ->
 def sources_of(
     text: Text, columns: Mapping[str, str], *, argument: str = "text", numbers: Sequence[str] = ()
 ) -> list[str]:
-    """The sources of a text; a string lists them as on the command line, text in memory becomes a cache file named by its content. `None`,
-    NaN and similar values become empty sentences, as in a file.
+    """The specs of a text; a text in memory becomes a cached file, named by its content.
+
+    A string lists specs as on the command line. `None`, NaN and similar values in memory become empty sentences, as in a file.
 
     Args:
-      columns: maps views to columns; for tuples, in their order. Empty: the text has only sentences.
-      argument: the argument's name, for the `InputError` if there is no row, or no table can be made of it.
+      columns: maps our names to columns; tuples have their columns in this order. Empty: the text has only sentences.
+      argument: the argument's name, for the `InputError` if there is no row or the text cannot be made a table.
       numbers: further columns, which may hold numbers.
     """
     if isinstance(text, str):
@@ -510,13 +513,13 @@ def sources_of(
     named = dict(columns) or {TEXT: TEXT}
     with errors_of(argument), foreign_errors("cannot read the text"):
         table = _arrow_table(text, [*named.values(), *numbers])
-        names = _needed(table.column_names, named | {name: name for name in numbers})
+        names = _requested(table.column_names, named | {name: name for name in numbers})
         table = table.select(names or table.column_names)
         return [str(cached_table([table], table.to_pydict()))]
 
 
 def _arrow_table(text: Any, names: Sequence[str]) -> "pyarrow.Table":
-    """Converts text in memory to an Arrow table; `names` are the columns of tuples."""
+    """Converts text in memory to an Arrow table; `names` are the columns of rows that are tuples."""
     import pandas
     import pyarrow
 
@@ -531,61 +534,59 @@ def _arrow_table(text: Any, names: Sequence[str]) -> "pyarrow.Table":
         return text
     if hasattr(text, "to_pandas"):
         text = text.to_pandas()
-    rows = text if hasattr(text, "dtype") or hasattr(text, "columns") or isinstance(text, Mapping) else list(text)
-    frame = pandas.DataFrame(rows)
+    is_columnar = hasattr(text, "dtype") or hasattr(text, "columns") or isinstance(text, Mapping)
+    frame = pandas.DataFrame(text if is_columnar else list(text))
     if len(frame.columns) and not isinstance(frame.columns[0], str):  # pandas numbers columns without names
         frame.columns = list(names)
     return pyarrow.Table.from_pandas(frame.astype(object), preserve_index=False).replace_schema_metadata(None)
 
 
 def parse_roles(text: str, *, columns: Sequence[str], sources: int) -> Roles:
-    """Parses `data.roles`: which sentences are queries and which documents, for models with a prompt for each.
-
-    `text` is a role for the whole text, roles for all sources in their order (`query,document`), or roles for some of `columns`
-    (`text=query,second=document`); empty: no role.
-    """
+    """Parses `data.roles`: which sentences are queries and which documents, for models with a prompt for each. `text` is a role for
+    the whole text, roles for all sources in their order (`query,document`), or roles for some of `columns`
+    (`text=query,second=document`); empty: no role."""
     entries = [entry.rpartition("=") for entry in (text.strip() or NO_ROLE).split(",")]
     roles = ["" if role.strip() == NO_ROLE else role.strip() for _, _, role in entries]
     named = {column.strip(): role for (column, equals, _), role in zip(entries, roles, strict=True) if equals}
-    if len(roles) == 1 and not named:
-        roles *= sources
-    # By name, every role has a column.
-    fits = len(named) == len(roles) and named.keys() <= {*columns} if named else len(roles) == sources
+    if named:
+        fits = named.keys() <= {*columns} and len(named) == len(roles)  # every role has a column, and no two the same
+        roles_of_sources = [{column: named.get(column, "") for column in columns}] * sources
+    else:
+        if len(roles) == 1:
+            roles *= sources
+        fits = len(roles) == sources
+        roles_of_sources = [dict.fromkeys(columns, role) for role in roles]
     if not fits or not {*roles} <= {*ROLES, ""}:
         raise InputError(
             f"data.roles={text!r} does not fit {sources} source{'s' * (sources != 1)} with the columns {', '.join(columns)}; give one of "
             f"{', '.join((*ROLES, NO_ROLE))} for all, for each source, or for columns: --config.data.roles=text=query,second=document."
         )
-    if named:
-        return ({column: named.get(column, "") for column in columns},) * sources
-    return tuple(dict.fromkeys(columns, role) for role in roles)
+    return tuple(roles_of_sources)
 
 
 def used_roles(roles: Roles) -> tuple[str, ...]:
     """The roles that occur, in the order of `ROLES`."""
-    used = {role for source in roles for role in source.values()}
-    return tuple(role for role in ROLES if role in used)
+    return tuple(role for role in ROLES if any(role in source.values() for source in roles))
 
 
 def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, separate: bool) -> list[Portion]:
-    """The portions of a text, in its order: its sources, or if `separate`, each column of each source.
-
-    A source may then lack any column but `text`; raises `InputError` for a column that none has.
-    """
+    """Divides a text into its sources or, if `separate`, into each column of each source. If `separate`, a source may lack any column
+    but `text`; raises `InputError` for a column that all sources lack."""
     if not separate:
         return [Portion(source, columns, [roles[source][name] for name in columns]) for source in range(len(specs))]
-    chosen = []
+    found, errors = [], {}
     for source, spec in enumerate(specs):
         for name, file_name in columns.items():
             try:
                 if name != TEXT:
                     next(tables(spec, {name: file_name}), None)  # raises if the source lacks the column
-                chosen.append(Portion(source, {name: file_name}, [roles[source][name]]))
-            except MissingColumn:
-                is_last_source = source == len(specs) - 1
-                if is_last_source and not any(name in portion.columns for portion in chosen):
-                    raise
-    return chosen
+                found.append(Portion(source, {name: file_name}, [roles[source][name]]))
+            except MissingColumn as error:
+                errors[name] = error
+    for name, error in errors.items():
+        if not any(name in portion.columns for portion in found):
+            raise error
+    return found
 
 
 def text_key(text: str) -> int:
@@ -594,19 +595,19 @@ def text_key(text: str) -> int:
 
 
 def row_key(cells: Sequence[str], ordered: Sequence[str] = ()) -> int:
-    """Hash of a row that ignores case, surrounding white space, and the order of `cells` but not of `ordered`."""
+    """Hash of a row of text. It ignores case, surrounding white space, and the order of `cells`, but not that of `ordered`."""
     folded = sorted(cell.strip().casefold() for cell in cells)
     folded += [cell.strip().casefold() for cell in ordered]
     return text_key("\0".join(folded))
 
 
 def identifying(columns: Collection[str], *, chunked: bool) -> list[str]:
-    """The columns that decide, in either order, whether two rows are equal; rows that are split into chunks have only `text`."""
+    """The columns that identify a row: `text` and, if there is one, `second`; only `text` if rows are split into chunks."""
     names = [TEXT] if chunked else [TEXT, SECOND]
     return [name for name in names if name in columns]
 
 
 def excluded_keys(specs: Sequence[str], identity: Mapping[str, str], cache: str = "") -> set[int]:
-    """The `row_key`s of the rows of `data.exclude`, computed from the columns `identity`."""
+    """The `row_key`s of the rows of `data.exclude`. `identity` maps our names of the `identifying` columns to the file's."""
     with errors_of("data.exclude"):
         return {row_key(row) for row in read(specs, identity, cache=cache)}

@@ -1,12 +1,12 @@
 """Tokenises text once into flat arrays on disk, and gives random access to them.
 
-Batches of rows are tokenised one after another and appended to files, so that a restarted run goes on where a killed one ended.
-Excluded rows are left out before, repeated ones afterwards, by hashes of their text. What remains becomes a store: one folder of
-memory-mapped arrays, named by the digest of everything that determines it.
+Blocks of rows are tokenised one after another and appended to files, so that a restarted run continues where a killed one ended.
+Rows to exclude are skipped before they are tokenised; repeated rows are dropped at the end. Both are found by hashes of their text.
+The result is a store: a folder of memory-mapped arrays, named by the digest of everything that determines it.
 
 Files of a store, where `N` is the index of a column:
 
-    input_row, keys                 one entry per row
+    input_row, keys                 one per row, see `TokenStore`
     N.begins, N.lengths             one per row: where its tokens begin, and how many they are
     N.text.begins, N.text.lengths   one per row: the same for the bytes of its text
     N.words, N.tokens               one per row, see `Counts`
@@ -55,9 +55,10 @@ class Gathered(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Counts of sentences, which the store holds apart from the tokens."""
+    """Counts of each sentence, which can be read without its tokens."""
 
     lengths: Integer[np.ndarray, " b"]
+    """Number of all tokens."""
     words: Integer[np.ndarray, " b"]
     tokens: Integer[np.ndarray, " b"]
     """Number of tokens that are neither special nor of the prompt."""
@@ -80,10 +81,8 @@ class PairTemplate(NamedTuple):
 
 
 class TokenStore:
-    """Random access to the tokenised rows of a folder that `build_store` has written, memory-mapped.
-
-    The tokenizer is the store's, for views that change the text; it is modified, so pass a copy.
-    """
+    """Random access to the tokenised rows of a text, memory-mapped from a folder that `build_store` has written. `tokenizer` must be
+    the one that tokenised the text, for views that change it. The store alters its settings, so pass a copy."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, chunking: Chunking | None = None):
         self.folder = folder
@@ -92,15 +91,15 @@ class TokenStore:
         with foreign_errors(f"{folder} is damaged; remove it, and the text is tokenised again"):
             self._info = info = json.loads((folder / "store.json").read_text())
             self._arrays = {
-                # With their size, because a shorter file would be read in silence.
+                # With a shape, or a file that is too short would be read without an error.
                 name: np.asarray(np.memmap(folder / name, dtype, mode="r", shape=size // np.dtype(dtype).itemsize))
                 for name, (dtype, size) in info["arrays"].items()
             }
         self.digest: str = info["digest"]
         self.content_digest: str = info["content"]
-        """Digest of the text alone: equal for stores of the same rows with different tokenizers."""
+        """Digest of the rows' text: equal for stores of the same rows with different tokenizers."""
         self.source_digest: str = info["source"]
-        """SHA-256 of the sources alone."""
+        """`content_digest` of the specs, before any row is excluded or dropped."""
         self.rows: int = info["rows"]
         self.input_rows: int = info["input_rows"]
         """Number of rows in the sources, excluded ones included."""
@@ -114,16 +113,19 @@ class TokenStore:
         self.keys: Integer[np.ndarray, " rows"] = self._arrays["keys"]
         """A 64-bit hash of each row's `text`; equal texts have equal keys."""
         self.input_row: Integer[np.ndarray, " rows"] = self._arrays["input_row"]
-        """Index of each row in the sources, and therefore in the user's own vectors."""
+        """Index of each row among all rows of the sources, and therefore in the user's vectors."""
+        self.report: list[str] = info["report"]
+        """Lines about the text for the run's log."""
 
     def _array(self, column: str, kind: str) -> np.ndarray:
+        """The memory-mapped file `N.kind` of the column with index `N`."""
         if column not in self.columns:
             raise InputError(f"the text has no column {column!r}; set --config.data.columns.")
         return self._arrays[f"{self.columns.index(column)}.{kind}"]
 
     def counts_of(self, column: str, rows: Integer[np.ndarray, " b"]) -> Counts:
         """Word and token counts of some sentences."""
-        return Counts(*(self._array(column, kind)[rows].astype(np.int64) for kind in ("lengths", "words", "tokens")))
+        return Counts(*(self._array(column, kind)[rows].astype(np.int64) for kind in Counts._fields))
 
     def longest(self, column: str) -> int:
         """Number of tokens of the longest sentence."""
@@ -138,15 +140,15 @@ class TokenStore:
         return self._info["columns"][column]["truncated"] / self.rows
 
     def gather(self, column: str, rows: Integer[np.ndarray, " b"]) -> Gathered:
-        """Ids and words of many sentences at once."""
+        """Token ids, and the word of each token, of some sentences."""
         begins, lengths = self._array(column, "begins")[rows], self._array(column, "lengths")[rows]
-        before = np.cumsum(lengths) - lengths
+        before = np.cumsum(lengths) - lengths  # tokens of the earlier sentences of `rows`
         positions = np.repeat(begins - before, lengths) + np.arange(lengths.sum())
         ids, marks = self._array(column, "ids")[positions], self._array(column, "marks")[positions]
         # Words are counted over all sentences at once; subtracting the count before each sentence restarts them at 0.
-        count = np.cumsum(marks == STARTS)
-        words_before = np.concatenate([[0], count])[before]
-        words = np.where(marks == PROTECTED, -1, count - 1 - np.repeat(words_before, lengths))
+        words_so_far = np.cumsum(marks == STARTS)
+        words_before = np.concatenate([[0], words_so_far])[before]
+        words = np.where(marks == PROTECTED, -1, words_so_far - 1 - np.repeat(words_before, lengths))
         return Gathered(ids, words, lengths)
 
     def text(self, column: str, row: int) -> str:
@@ -156,7 +158,7 @@ class TokenStore:
         return self._array(column, "text")[begin:end].tobytes().decode()
 
     def texts(self, column: str = TEXT, prompts: Mapping[str, str] | None = None) -> "Texts":
-        """All sentences of a column as a lazy sequence; `prompts` maps roles to prompts to prepend."""
+        """All sentences of a column as a lazy sequence. `prompts` maps roles to the prompts to prepend; None: no prompts."""
         return Texts(self, column, prompts)
 
     def roles(self, column: str, rows: Sequence[int] | Integer[np.ndarray, " n"]) -> list[str]:
@@ -166,8 +168,8 @@ class TokenStore:
         return [self._info["roles"][portion][column] for portion in portions]
 
     def tokenised(self, column: str, rows: Integer[np.ndarray, " n"], texts: Sequence[str]) -> Tokenised:
-        """Tokenises `texts`, which replace the sentences of `rows`, with their roles' prompts; truncated to the longest sentence of the
-        column."""
+        """Tokenises `texts` in place of the sentences of `rows`, with the prompts of their roles. They are truncated to the longest
+        sentence of the column, so that batch shapes for the column hold them."""
         self._tokenizer.enable_truncation(self.longest(column))
         prompts = [self.prompts[role] for role in self.roles(column, rows)]
         return tokenised_words(self._tokenizer, texts, prompts, self.longest(column))
@@ -180,8 +182,8 @@ class TokenStore:
         text = self.text(TEXT, int(np.argmax(self._array(TEXT, "tokens") > 0)))
         encoding = self._tokenizer.encode(text, text)
         ids, types = np.asarray(encoding.ids, np.int64), np.asarray(encoding.type_ids)
-        # `sequence_ids` has the sentence, 0 or 1, of each token, and None for special tokens.
-        first, second = (np.flatnonzero([index == sentence for index in encoding.sequence_ids]) for sentence in (0, 1))
+        sentence_of_token = np.array(encoding.sequence_ids, object)  # 0 or 1; None for special tokens
+        first, second = np.flatnonzero(sentence_of_token == 0), np.flatnonzero(sentence_of_token == 1)
         begin = slice(0, first[0])
         between = slice(first[-1] + 1, second[0])
         end = slice(second[-1] + 1, len(ids))
@@ -190,7 +192,7 @@ class TokenStore:
 
     @cached_property
     def mask_token(self) -> str:
-        """The tokenizer's mask token, registered so that it is read as one token; raises `InputError` if there is none."""
+        """The tokenizer's mask token, registered so that it is read as one token. Raises `InputError` if there is none."""
         token = next((mask for mask in MASK_TOKENS if self._tokenizer.token_to_id(mask) is not None), None)
         if token is None:
             raise InputError(f"the tokenizer has no mask token ({', '.join(MASK_TOKENS)}); choose another view.")
@@ -198,13 +200,9 @@ class TokenStore:
             self._tokenizer.add_special_tokens([token])
         return token
 
-    def report(self) -> list[str]:
-        """Lines about the text for the run's log."""
-        return self._info["report"]
-
 
 class Texts(Sequence):
-    """The sentences of one column, read from disk on access."""
+    """The sentences of one column, read from disk on access; `prompts` is as in `TokenStore.texts`."""
 
     def __init__(self, store: TokenStore, column: str, prompts: Mapping[str, str] | None = None):
         self._store, self._column, self._prompts = store, column, prompts
@@ -213,7 +211,7 @@ class Texts(Sequence):
         return self._store.rows
 
     def __getitem__(self, index):
-        rows = range(len(self))[index]  # a range, or for an integer index an integer
+        rows = range(len(self))[index]  # an integer for an integer, a range for a slice
         if isinstance(rows, int):
             return self[rows : rows + 1][0]
         texts = [self._store.text(self._column, row) for row in rows]
@@ -239,10 +237,11 @@ def build_store(
 ) -> TokenStore:
     """Tokenises the text of `specs` into a store, or opens the existing one.
 
-    Of several processes that see the cache folder, one builds the store and the others wait.
+    Of several processes that see the cache folder, one builds the store and the others wait. The store keeps the order of the text.
+    Rows with an empty column are left out.
 
     Args:
-      tokenizer: adds its special tokens; its padding and truncation settings are ignored.
+      tokenizer: must add its special tokens; its padding and truncation settings are ignored.
       max_length: maximum tokens per sentence, special tokens and prompt included.
       cache_folder: holds the stores in `tokens`, each named by its digest.
       columns: as in `text.read`; must include `text`.
@@ -250,10 +249,8 @@ def build_store(
       roles: maps columns to roles, for each spec; empty: no sentence has a role.
       dedupe: keep only the first of rows whose columns are all equal after stripping and case folding, `text` and
         `second` of pairs in either order. Sentences of different roles differ.
-      exclude: further specs with the same columns; leaves out rows with the same `text` (and `second`), compared likewise.
-      chunking: splits cells into rows of one column `text`; `exclude` is compared with whole cells.
-
-    Rows with an empty column are dropped and counted, like excluded ones. The store keeps the order of the text.
+      exclude: specs with the same columns; rows with the same `text` (and `second`), compared likewise but without roles, are left out.
+      chunking: splits each cell into chunks, which become rows of one column `text`; `exclude` is compared with whole cells.
     """
     columns, cache = columns_of(columns), str(cache_folder)
     tokenizer = bare(tokenizer)
@@ -289,7 +286,7 @@ def build_store(
         builder = _Builder(unfinished, specs, chosen, names, tokenizer, max_length, prompts, chunking, excluded, cache)
         portion_rows = builder.tokenise(shown=progress and "tokenising")
         try:
-            # Otherwise the digest could name other text.
+            # If files changed meanwhile, the digest would name text that was not read.
             for sources, before in zip((specs, exclude), digests, strict=False):
                 text.check_unchanged(sources, before)
         except InputError:
@@ -312,17 +309,15 @@ def build_store(
 
 @dataclasses.dataclass
 class _Builder:
-    """Tokenises a text into the arrays of a store: one file each, to which every batch of rows is appended.
-
-    Files in `rows/` have one entry per tokenised row, repeated rows included, and do not become part of the store. A note, written
-    after each batch, says how long each file is; a killed run goes on from there.
-    """
+    """Tokenises a text into the arrays of a store: one file each, to which every block of rows is appended. Files in `rows/` have one
+    entry per tokenised row, repeated rows included, and do not become part of the store. A note, written after each block, says how
+    long each file is; a restarted run cuts the files to these lengths and continues."""
 
     folder: Path
     specs: Sequence[str]
     portions: Sequence[Portion]
     columns: Sequence[str]
-    """Columns of the store: the text's columns, or a single one that holds all chunks."""
+    """Columns of the store: the text's columns, or only `text`, which then holds all chunks."""
     tokenizer: Tokenizer
     max_length: int
     prompts: Mapping[str, str]
@@ -332,11 +327,11 @@ class _Builder:
     cache: str
 
     def __post_init__(self):
+        # Two bytes suffice for most vocabularies and halve the ids. The largest id counts, because a vocabulary may have gaps.
+        self._id_dtype = np.uint16 if max(self.tokenizer.get_vocab().values(), default=0) < 1 << 16 else np.uint32
         self._note = self.folder / "rows" / "progress.json"
-        self._input_rows = 0
-        """Number of input rows whose arrays are in the files."""
-        self._files: dict[str, tuple[str, int]] = {}
-        """Maps each file's name to its dtype and its size in bytes."""
+        self._input_rows = 0  # whose arrays are in the files
+        self._files: dict[str, tuple[str, int]] = {}  # by name: the dtype of each file, and its size in bytes
         self._note.parent.mkdir(parents=True, exist_ok=True)
         if self._note.exists():
             input_rows, files = json.loads(self._note.read_text())
@@ -354,7 +349,7 @@ class _Builder:
         def tables_of(portion: Portion) -> Iterator[text.Table]:
             return text.tables(self.specs[portion.source], portion.columns, cache=self.cache)
 
-        # Twice, one table at a time: an open table keeps its file open, and a text may have thousands.
+        # Opens all tables twice, one at a time, because an open table keeps its file open, and a text may have thousands.
         portion_rows = [sum(len(table.dataset) for table in tables_of(portion)) for portion in self.portions]
         first_row = 0  # of the table, among all input rows
         with counted(sum(portion_rows), "rows", shown=shown) as advance:
@@ -374,19 +369,20 @@ class _Builder:
         return portion_rows
 
     def _arrays(self, cells: Sequence[Sequence[str]], roles: Sequence[str]) -> dict[str, np.ndarray]:
-        """Tokenises those of the next input rows that have no empty cell and are not excluded, or their chunks; returns arrays by
-        file. `cells` and `roles` are of each column."""
+        """Tokenises a block of input rows, or their chunks; returns arrays to append, by the name of their file. Skips rows that have
+        an empty cell or are excluded. `cells` has the block's texts of each column, `roles` each column's role."""
         identity = [self.columns.index(name) for name in identifying(self.columns, chunked=self.chunking is not None)]
         others = [index for index in range(len(self.columns)) if index not in identity]
         stripped = zip(*([cell.strip() for cell in column] for column in cells), strict=True)
-        filled = [(input_row, row) for input_row, row in enumerate(stripped, self._input_rows) if all(row)]
-        rows = filled
+        numbered = [(input_row, row) for input_row, row in enumerate(stripped, self._input_rows) if all(row)]
+        rows = numbered
         if self.excluded:  # before texts are split, because whole rows are compared
-            rows = [(number, row) for number, row in filled if row_key([row[i] for i in identity]) not in self.excluded]
-        excluded = len(filled) - len(rows)
-        if self.chunking:  # rows then have a single column
+            keys = (row_key([row[index] for index in identity]) for _, row in numbered)
+            rows = [pair for pair, key in zip(numbered, keys, strict=True) if key not in self.excluded]
+        excluded = len(numbered) - len(rows)
+        if self.chunking:  # each portion has a single column
             chunks_of_rows = zip(rows, self.chunking.split(text for _, (text,) in rows), strict=True)
-            rows = [(number, (chunk,)) for (number, _), chunks in chunks_of_rows for chunk in chunks]
+            rows = [(input_row, (chunk,)) for (input_row, _), chunks in chunks_of_rows for chunk in chunks]
         repeat_keys = [
             row_key([f"{roles[index]}\0{row[index]}" for index in identity], [row[index] for index in others])
             for _, row in rows
@@ -397,8 +393,6 @@ class _Builder:
             "rows/keys": np.array([text.text_key(row[self.columns.index(TEXT)]) for _, row in rows], np.uint64),
             "rows/repeat_keys": np.array(repeat_keys, np.uint64),
         }
-        # Two bytes suffice for most vocabularies and halve the ids.
-        id_dtype = np.uint16 if self.tokenizer.get_vocab_size() <= 1 << 16 else np.uint32
         unknown = unknown_id(self.tokenizer)
         for index, role in enumerate(roles):
             texts = [row[index] for _, row in rows]
@@ -412,18 +406,18 @@ class _Builder:
                 "text.lengths": np.array(list(map(len, encoded)), np.int64),
             }
             arrays |= {f"rows/{index}.{name}": values for name, values in counts.items()} | {
-                f"{index}.ids": tokens.ids.astype(id_dtype),
+                f"{index}.ids": tokens.ids.astype(self._id_dtype),
                 f"{index}.marks": tokens.marks,
                 f"{index}.text": np.frombuffer(b"".join(encoded), np.uint8),
             }
         return arrays
 
     def finish(self, portion_rows: Sequence[int], *, dedupe: bool) -> dict[str, Any]:
-        """Writes the entries of the rows to keep; returns what `store.json` says about them."""
+        """Drops repeated rows if `dedupe`, and writes the arrays of the others. Returns what `store.json` says about them."""
         repeat_keys = self._read("rows/repeat_keys")
         if not len(repeat_keys):
-            why = "has an empty sentence" + (" or is in data.exclude" if self.excluded else "")
-            raise InputError(f"{', '.join(self.specs)}: every row {why}; no text remains for training.")
+            reason = "has an empty sentence" + (" or is in data.exclude" if self.excluded else "")
+            raise InputError(f"{', '.join(self.specs)}: every row {reason}; no text remains for training.")
         kept = np.arange(len(repeat_keys))
         if dedupe:
             kept = np.sort(np.unique(repeat_keys, return_index=True)[1])  # the first row of each key
@@ -449,7 +443,7 @@ class _Builder:
 
         repeats, excluded = len(repeat_keys) - len(kept), int(self._read("rows/excluded").sum())
         left_out = {
-            # Chunks of a row have its number.
+            # Each input row counts once, however many chunks it has.
             "with an empty sentence": sum(portion_rows) - len(np.unique(input_row)) - excluded,
             f"duplicate{'s' * (repeats != 1)}": repeats,
             "in data.exclude": excluded,
@@ -458,7 +452,7 @@ class _Builder:
         if any(left_out.values()) or self.excluded:
             numbers = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
             report.append(f"left out: {numbers or 'nothing, no row is in data.exclude'}")
-        # Input rows ascend, so a search finds where each portion ends.
+        # Input rows ascend, so a search finds how many kept rows precede each portion's end.
         kept_of_portions = np.diff(np.searchsorted(input_row[kept], np.cumsum(portion_rows)), prepend=0)
         sources = [portion.source for portion in self.portions]
         pads = map(self.tokenizer.token_to_id, ("[PAD]", "<pad>"))

@@ -29,6 +29,8 @@ RATES = {"delete_words": 0.1, "crop": 0.1}
 SHORTEST_MASKED = 30
 """Sentences with fewer characters are not masked (Mirror-BERT's code, `erase_and_mask`)."""
 PAIRS = ("pair", "pair:reversed")
+Draws = Callable[[], Float[np.ndarray, "b draws"]]
+"""Returns independent random numbers in [0, 1), for each row at least as many as its sentence has words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +52,7 @@ class View:
 
     @property
     def changes_text(self) -> bool:
-        """Whether the view changes the text, which is then tokenised again; other views' lengths follow from stored counts."""
+        """Whether the view changes the text, which must then be tokenised again."""
         return self.augmentation == "mask_span" or self.augmentation in plugins.views
 
     @property
@@ -70,17 +72,18 @@ def parse_view(name: str, columns: Sequence[str]) -> View:
         return View(column=name)
     if name in plugins.views:
         return View(column="text", augmentation=name)
-    kind, _, rate = name.partition(":")
-    if name in PAIRS:
-        column, second = ("text", SECOND) if name == "pair" else (SECOND, "text")
-        return View(column=column, second=second)
-    with contextlib.suppress(ValueError):
-        if kind == "mask_span" and 0 < (characters := int(rate or 5)) < SHORTEST_MASKED:
-            return View(column="text", augmentation=kind, characters=characters)
-        if kind in RATES and 0.0 < (share := float(rate or RATES[kind])) < 1.0:
-            return View(column="text", augmentation=kind, rate=share)
+    if name == "pair":
+        return View(column="text", second=SECOND)
+    if name == "pair:reversed":
+        return View(column=SECOND, second="text")
     if name in ("identity", "delete_one_word"):
         return View(column="text", augmentation=name)
+    kind, _, amount = name.partition(":")
+    with contextlib.suppress(ValueError):  # from an amount that is no number; the error below says what is allowed
+        if kind == "mask_span" and 0 < (characters := int(amount or 5)) < SHORTEST_MASKED:
+            return View(column="text", augmentation=kind, characters=characters)
+        if kind in RATES and 0.0 < (rate := float(amount or RATES[kind])) < 1.0:
+            return View(column="text", augmentation=kind, rate=rate)
     allowed = (*columns, "identity", "delete_one_word", *RATES, "mask_span", *PAIRS, *plugins.views)
     raise InputError(
         f"unknown view {name!r}; available: {', '.join(allowed)}, where delete_words and crop may have a rate between 0 and 1, such as "
@@ -88,35 +91,31 @@ def parse_view(name: str, columns: Sequence[str]) -> View:
     )
 
 
-def viewed(
-    view: View, store: TokenStore, rows: Integer[np.ndarray, " b"], uniform: Callable[[], Float[np.ndarray, "b draws"]]
-) -> Ragged:
-    """Token ids of some rows under a view, concatenated; only random views call `uniform`, for the numbers of `kept_words`."""
+def viewed(view: View, store: TokenStore, rows: Integer[np.ndarray, " b"], draws: Draws) -> Ragged:
+    """Token ids of some rows under a view. Only random views call `draws`."""
     if view.second:
-        return _joined(store, view.column, view.second, rows)
+        return _joined_pairs(store, view.column, view.second, rows)
     if view.changes_text:
         rewrite = plugins.views.get(view.augmentation)
         rewrite = rewrite or partial(span_masked, mask=store.mask_token, characters=view.characters)
-        draws = zip(rows, uniform()[:, 0].tolist(), strict=True)
-        texts = [rewrite(store.text(view.column, row), draw) for row, draw in draws]
+        first_draws = draws()[:, 0].tolist()
+        texts = [rewrite(store.text(view.column, row), draw) for row, draw in zip(rows, first_draws, strict=True)]
         tokens = store.tokenised(view.column, rows, texts)
         return Ragged(tokens.ids, tokens.lengths)
     tokens = store.gather(view.column, rows)
     if not view.is_random:
         return Ragged(tokens.ids, tokens.lengths)
-    kept = kept_words(view, store.counts_of(view.column, rows).words, uniform())
+    kept = kept_words(view, store.counts_of(view.column, rows).words, draws())
     sentence = np.repeat(np.arange(len(rows)), tokens.lengths)
     keep = (tokens.words < 0) | kept[sentence, tokens.words]  # special tokens and the prompt stay
     return Ragged(tokens.ids[keep], np.bincount(sentence[keep], minlength=len(rows)))
 
 
 def most_tokens(
-    view: View, store: TokenStore, rows: Integer[np.ndarray, " b"], uniform: Callable[[], Float[np.ndarray, "b draws"]]
+    view: View, store: TokenStore, rows: Integer[np.ndarray, " b"], draws: Draws
 ) -> Integer[np.ndarray, " b"]:
-    """Upper bounds of the lengths of `viewed`, computed from the store's counts without reading tokens.
-
-    Exact unless words are deleted, each of which then counts as one token. Not for views that change the text.
-    """
+    """Upper bounds of the lengths of `viewed`, computed from the store's counts without reading tokens. They are exact if no word is
+    deleted; a deleted word lowers its bound by one token, because its number of tokens is not known here."""
     assert not view.changes_text
     counts = store.counts_of(view.column, rows)
     if view.second:
@@ -124,43 +123,39 @@ def most_tokens(
         return np.minimum(both + store.pair_template.special_tokens, store.max_length)
     if not view.is_random:
         return counts.lengths
-    kept = kept_words(view, counts.words, uniform())
+    kept = kept_words(view, counts.words, draws())
     return counts.lengths - (counts.words - kept.sum(axis=1))
 
 
-def _joined(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Ragged:
-    """Joins and truncates pairs as the tokenizer does (`longest_first`).
-
-    NOTE: if tokenisation already truncated both sentences, the odd token may go to the other sentence.
-    """
+def _joined_pairs(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Ragged:
+    """Joins and truncates pairs as the tokenizer does (`longest_first`). NOTE: if both sentences were already truncated when the text
+    was tokenised, the odd token may go to the other sentence."""
     template, sentences = store.pair_template, []
     room = store.max_length - template.special_tokens
-    for column in (first, second):  # without special tokens and prompt
-        tokens, ends = store.gather(column, rows), np.cumsum(store.counts_of(column, rows).tokens)
-        sentences.append(np.split(tokens.ids[tokens.words >= 0], ends[:-1]))
+    for column in (first, second):
+        tokens = store.gather(column, rows)
+        ends = np.cumsum(store.counts_of(column, rows).tokens)
+        sentences.append(np.split(tokens.ids[tokens.words >= 0], ends[:-1]))  # without special tokens and prompt
     sequences, firsts = [], []
     for left, right in zip(*sentences, strict=True):
-        # First the longer sentence is cut, then both to equal length; the longer keeps an odd token.
+        # The longer sentence is cut until both are equal, then both are cut; the longer keeps an odd token.
         short, long = sorted((len(left), len(right)))
-        if short + long > room:
-            long = max(short, room - short)
-            if short + long > room:
-                short, long = room // 2, room - room // 2
+        short = min(short, room // 2)
+        long = min(long, room - short)
         left_length, right_length = (short, long) if len(left) <= len(right) else (long, short)
         parts = [template.begin, left[:left_length], template.between, right[:right_length], template.end]
         sequences.append(np.concatenate(parts))
-        first_type = len(template.begin) + left_length + template.between_first
-        firsts.append(first_type if template.has_types else len(sequences[-1]))
+        of_first_type = len(template.begin) + left_length + template.between_first
+        firsts.append(of_first_type if template.has_types else len(sequences[-1]))
     return ragged(sequences, np.array(firsts, np.int64))
 
 
 def span_masked(text: str, uniform: float, *, mask: str, characters: int) -> str:
     """Replaces a random span of `text` by `mask`; texts below 30 characters are unchanged.
 
-    As in Mirror-BERT's code, the first occurrence of the drawn characters is masked, and the last character never is.
-    Unlike in that code, RoBERTa gets its own `<mask>`, not the text `[MASK]`, which its tokenizer would split.
-
-    `uniform`, in [0, 1), sets where the span begins.
+    `uniform`, in [0, 1), sets where the span begins. As in Mirror-BERT's code, the first occurrence of the drawn characters is masked,
+    and the last character never is. Unlike in that code, RoBERTa gets its `<mask>`, not the text `[MASK]`, which its tokenizer would
+    split.
 
     Source: Liu et al., Mirror-BERT, EMNLP 2021, section 2; github.com/cambridgeltl/mirror-bert, `erase_and_mask`.
     """
@@ -172,16 +167,16 @@ def span_masked(text: str, uniform: float, *, mask: str, characters: int) -> str
 
 
 def kept_words(
-    view: View, counts: Integer[np.ndarray, " b"], uniform: Float[np.ndarray, "b draws"]
+    view: View, counts: Integer[np.ndarray, " b"], draws: Float[np.ndarray, "b draws"]
 ) -> Bool[np.ndarray, "b draws"]:
-    """Whether a random view keeps each word of sentences with `counts` words; a single word always stays. `uniform` has at least one random
-    number in [0, 1) per word of each sentence."""
-    index, first_draws = np.arange(uniform.shape[1]), uniform[:, 0]
+    """Which words a random view keeps of sentences with `counts` words. `draws` is as in `Draws`. A sentence's only word stays."""
+    index = np.arange(draws.shape[1])
+    first_draws = draws[:, 0]
     exists = index < counts[:, None]
-    if view.augmentation == "delete_words":  # independently; if all would be deleted, the largest draw stays
-        draws = np.where(exists, uniform, -1.0)
+    if view.augmentation == "delete_words":
+        draws = np.where(exists, draws, -1.0)
         stays = draws >= view.rate
-        stays[np.arange(len(draws)), draws.argmax(axis=1)] = True
+        stays[np.arange(len(draws)), draws.argmax(axis=1)] = True  # the word with the largest draw, so that one stays
     elif view.augmentation == "delete_one_word":
         stays = index != (first_draws * counts).astype(np.int64)[:, None]
     else:  # crop

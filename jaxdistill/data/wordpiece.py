@@ -42,21 +42,20 @@ log = logging.getLogger(__name__)
 def train_wordpiece(
     specs: Sequence[str], *, entries: int, cache_folder: str | Path, columns: ColumnNames = ("text",)
 ) -> Path:
-    """Trains a tokenizer on all `columns` of the text of `specs`, or finds it in the cache; returns its folder.
-
-    Each row counts once, regardless of the run's weights. There are fewer `entries` if the text has too few pieces that occur
-    twice.
-    """
-    chosen, text_digest = columns_of(columns), content_digest(specs)
-    inputs = json.dumps([FORMAT, text_digest, chosen, entries], sort_keys=True)
-    folder = Path(cache_folder) / "tokenizers" / hashlib.sha256(inputs.encode()).hexdigest()[:32]
+    """Trains a tokenizer on all `columns` of a text, or finds it in the cache; returns its folder. Each row counts once, regardless
+    of the run's weights. The vocabulary has `entries` pieces, or fewer if too few occur twice."""
+    columns = columns_of(columns)
+    text_digest = content_digest(specs)
+    key = json.dumps([FORMAT, text_digest, columns, entries], sort_keys=True)
+    folder = Path(cache_folder) / "tokenizers" / hashlib.sha256(key.encode()).hexdigest()[:32]
 
     def texts() -> Iterator[str]:
-        return chain.from_iterable(read(specs, chosen, cache=str(cache_folder)))
+        return chain.from_iterable(read(specs, columns, cache=str(cache_folder)))
 
     def write(unfinished: Path) -> None:
         normalizer: Any = normalizers.BertNormalizer(strip_accents=False)
-        counts, in_long_runs = Counter[str](), 0
+        counts = Counter[str]()
+        in_long_runs = 0
         for text in texts():
             normal = normalizer.normalize_str(text)
             counts.update(normal)
@@ -65,12 +64,16 @@ def train_wordpiece(
         characters = sorted(visible, key=lambda character: (-counts[character], character))  # ties by code point
         characters = characters[: min(MAX_CHARACTERS, (entries - len(SPECIAL)) // 4)]
         words: Any = pre_tokenizers.BertPreTokenizer()
+        settings = SETTINGS
         if in_long_runs / max(counts.total(), 1) > MAX_IN_LONG_RUNS:
             # In text without spaces, one rare character, or a length above 100, would make a sentence a single unknown token.
-            rare = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in characters) + "]")
-            cut = Regex(".{1,100}")
-            splits = [pre_tokenizers.Split(pattern, "isolated") for pattern in (rare, cut)]
+            rare_character = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in characters) + "]")
+            short_piece = Regex(".{1,100}")
+            splits = [pre_tokenizers.Split(pattern, "isolated") for pattern in (rare_character, short_piece)]
             words = pre_tokenizers.Sequence([words, *splits])
+            # Not `BertTokenizer`, which would not split long runs.
+            names = ["input_ids", "token_type_ids", "attention_mask"]
+            settings = SPECIAL | {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": names}
 
         def bert_like(model: models.WordPiece) -> Tokenizer:
             tokenizer = Tokenizer(model)
@@ -78,7 +81,7 @@ def train_wordpiece(
             tokenizer.pre_tokenizer = words
             return tokenizer
 
-        # The draft provides only the entries and their order: in it, `##a` is a special token.
+        # In this draft, pieces such as `##a` are special tokens, which fixes their order; only its vocabulary is used.
         draft = bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]))
         trainer = trainers.WordPieceTrainer(
             vocab_size=entries,
@@ -97,19 +100,11 @@ def train_wordpiece(
         )
         tokenizer.decoder = decoders.WordPiece(prefix="##")
         check_unchanged(specs, text_digest)
-        settings = SETTINGS
-        if not isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer):
-            # With long runs split, it must not name `BertTokenizer`, which splits as BERT does.
-            names = ["input_ids", "token_type_ids", "attention_mask"]
-            settings = SPECIAL | {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": names}
         vocabulary = tokenizer.get_vocab()
-        files = {
-            "tokenizer.json": tokenizer.to_str(pretty=True),
-            "tokenizer_config.json": json.dumps(settings, indent=2) + "\n",
-            "vocab.txt": "".join(f"{entry}\n" for entry in sorted(vocabulary, key=vocabulary.__getitem__)),
-        }
-        for name, content in files.items():
-            (unfinished / name).write_text(content, encoding="utf-8")
+        lines = (f"{entry}\n" for entry in sorted(vocabulary, key=vocabulary.__getitem__))
+        (unfinished / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
+        (unfinished / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        (unfinished / "vocab.txt").write_text("".join(lines), encoding="utf-8")
         log.info("a tokenizer of %d entries was trained on the text: %s", len(vocabulary), folder)
 
     if not folder.is_dir():

@@ -16,7 +16,7 @@ CONTINUES, STARTS, PROTECTED = 0, 1, 2
 """Mark of a token: it continues a word, starts one, or belongs to no word (special tokens and the prompt)."""
 
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
-"""Whether each code point is white space. U+3000 is the last that is; the entry after it stands for all higher ones."""
+"""Whether each code point is white space. The last white space is U+3000; the entry after it stands for all higher ones."""
 
 
 class Unknown(NamedTuple):
@@ -26,7 +26,7 @@ class Unknown(NamedTuple):
     tokens: int = 0
     """Number of tokens, without special and prompt tokens."""
     unknown_characters: int = 0
-    """Counted as well, at most 100 per token: a sentence without spaces can be one unknown token."""
+    """Characters of unknown tokens, at most 100 of each. A sentence without spaces can be a single unknown token."""
     characters: int = 0
 
     @property
@@ -56,11 +56,11 @@ class Tokenised(NamedTuple):
 def tokenised_words(
     tokenizer: Tokenizer, texts: Sequence[str], prompts: Sequence[str], max_length: int, *, unknown: int | None = None
 ) -> Tokenised:
-    """Tokenises non-empty sentences, each with its prompt prepended, and marks their words by the characters that tokens cover.
-    Raises `InputError` for a sentence without tokens.
+    """Tokenises non-empty sentences, each after its prompt, and marks the tokens that start a word of the raw text. Raises `InputError`
+    for a sentence without tokens.
 
     Args:
-      max_length: the number of tokens at which the tokenizer truncates.
+      max_length: the number of tokens at which the tokenizer is set to truncate.
       unknown: id of the unknown token, to count it; None: unknown tokens are not counted.
     """
     sentences = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
@@ -80,30 +80,33 @@ def tokenised_words(
 
     # The number of each character's word; numbers continue across sentences, so that no two sentences share a word.
     characters = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    base = np.cumsum(characters) - characters
+    begin = np.cumsum(characters) - characters
     codes = np.frombuffer("".join(sentences).encode(f"utf-32-{sys.byteorder[0]}e"), np.uint32)
-    space = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
-    boundary = np.ones(len(codes), bool)
-    boundary[1:] = space[:-1]
-    boundary[base] = True
-    word = np.cumsum(boundary & ~space) + space  # white space belongs to the word after it, as in many tokenizers
+    is_space = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
+    is_after_space = np.ones(len(codes), bool)
+    is_after_space[1:] = is_space[:-1]
+    is_after_space[begin] = True
+    # White space belongs to the word after it, as in many tokenizers.
+    word_of_character = np.cumsum(is_after_space & ~is_space) + is_space
 
+    # A token belongs to the word of its first character; special tokens and those of the prompt belong to none.
     sentence = np.repeat(np.arange(len(sentences)), lengths)
     prompt_end = np.fromiter(map(len, prompts), np.int64, len(prompts))[sentence]
-    outside = special | ((prompt_end > 0) & (ends <= prompt_end))
-    word_of = np.where(outside, -1, word[base[sentence] + np.minimum(begins, characters[sentence] - 1)])
-    starts = np.diff(word_of, prepend=-1) != 0
-    marks = np.where(outside, PROTECTED, np.where(starts, STARTS, CONTINUES)).astype(np.uint8)
+    is_protected = special | ((prompt_end > 0) & (ends <= prompt_end))
+    first_character = begin[sentence] + np.minimum(begins, characters[sentence] - 1)
+    word = np.where(is_protected, -1, word_of_character[first_character])
+    starts = np.diff(word, prepend=-1) != 0
+    marks = np.where(is_protected, PROTECTED, np.where(starts, STARTS, CONTINUES)).astype(np.uint8)
 
     # At most 100 characters of a token, so that one line of encoded data does not outweigh a text.
-    covered = np.where(outside, 0, np.minimum(ends - begins, 100))
-    are_unknown = (ids == unknown) & ~outside
+    covered = np.where(is_protected, 0, np.minimum(ends - begins, 100))
+    are_unknown = (ids == unknown) & ~is_protected
     # In the order of `Unknown`'s fields.
-    token_counts = (are_unknown, ~outside, np.where(are_unknown, covered, 0), covered)
+    token_counts = (are_unknown, ~is_protected, np.where(are_unknown, covered, 0), covered)
     counts = np.stack([sums(values, lengths) for values in token_counts], axis=1)
     return Tokenised(ids, marks, lengths, truncated, counts)
 
 
 def sums(values: np.ndarray, lengths: Integer[np.ndarray, " rows"]) -> Integer[np.ndarray, " rows"]:
-    """Sums of the values of each sentence's tokens, which are concatenated; no length may be 0."""
+    """Sums the tokens' `values` over each sentence; `lengths` are the sentences' numbers of tokens, above 0."""
     return np.add.reduceat(values, np.cumsum(lengths) - lengths, dtype=np.int32)

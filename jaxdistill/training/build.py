@@ -158,7 +158,7 @@ def build(config: Config, workdir: Path, *, progress: bool, absent: Mesh | None 
     make_batches = partial(
         Batches, Viewed(store, objective.student_views), batch_size=config.data.batch_size, seed=config.run.seed,
         weights=config.data.weights, sources=terms_of_sources(config.objective, config.data.objectives),
-        keyed=objective.compares_texts, groups=groups, local=meshes.local_groups(mesh, groups) if can_run else None,
+        with_keys=objective.compares_texts, groups=groups, local=meshes.local_groups(mesh, groups) if can_run else None,
         reserve_rows=reserved, max_shapes=config.data.pack_shapes or (4 if on_cpus else 3), divided=on_cpus,
     )  # fmt: skip
     steps_in_minutes = 0

@@ -49,7 +49,7 @@ def overview(run: Run) -> tuple[Run, dict[str, float]]:
         dense = f", {heads} dense layers" if heads else ""
         say(f"{role}: {model.source}: {size}, pooling {model.definition.pooling}{dense}")
     note(parameter_table(run))
-    for line in run.store.report():
+    for line in run.store.report:
         say(line)
     columns = ", ".join(f"{name} ({source})" for name, source in config.data.columns)
     say(f"columns read: {columns or TEXT}")

@@ -33,10 +33,10 @@ class Vectors(OwnFile, StoredVectors):
     kind: str = "vectors"
 
     def width(self, widths: Sequence[int]) -> int:
-        return super().width([targets.open_own_vectors(self.file).shape[1]])
+        return super().width([targets.open_user_vectors(self.file).shape[1]])
 
     def vectors(self, inputs: TargetInputs, view: str) -> targets.Selected:
-        array = targets.checked_own_vectors(self.file, inputs.text.input_rows, inputs.text.input_row)
+        array = targets.checked_user_vectors(self.file, inputs.text.input_rows, inputs.text.input_row)
         return targets.Selected(array, inputs.text.input_row)
 
 
@@ -62,7 +62,7 @@ class Scores(OwnFile):
     scores_pairs = True
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        array = targets.checked_own_vectors(self.file, inputs.text.input_rows)
+        array = targets.checked_user_vectors(self.file, inputs.text.input_rows)
         return (checked_scores(array, f"teacher.file={self.file}", inputs),)
 
 
