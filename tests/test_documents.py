@@ -32,7 +32,7 @@ def test_measures_equal_those_of_trec_eval():
     } | {"q40": {names[0]: 0, names[1]: -1}}
     scores = drawn.integers(0, 40, (41, 250)) / 7  # many ties
     rows = np.stack([drawn.permutation(300)[:250] for _ in judged])
-    empty = dict(documents=dict.fromkeys(names, ""), queries=dict.fromkeys(judged, ""), also_documents=())
+    empty = dict(documents=dict.fromkeys(names, ""), queries=dict.fromkeys(judged, ""), queries_in_corpus=())
     whole = documents.RetrievalSet(name="drawn", split="test", judged=judged, **empty)
     rankings = dict(zip(judged, ordered((scores, rows), whole), strict=True))
     runs = {
@@ -82,7 +82,7 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
     qrels = [("q1", "d1", 1), ("q2", "q2", 1), ("q3", "q3", 1)]
     folder = str(write_set(tmp_path / "tiny", corpus=corpus, queries=queries, qrels=qrels))
     known = read_test(folder)
-    assert known.also_documents == {"q1", "q3"}  # q2 has the id of another text
+    assert known.queries_in_corpus == {"q1", "q3"}  # q2 has the id of another text
     ranking = np.array([[0.9, 0.3, 0.2, 0.8]] * 3), np.array([[0, 1, 2, 3]] * 3)
     names = ordered(ranking, known)
     assert names == [["d1", "q2", "q3"], ["q1", "d1", "q2", "q3"], ["q1", "d1", "q2", "q3"]]  # q3 is judged relevant
