@@ -157,6 +157,7 @@ def test_all_forms_give_the_same_set(tmp_path, form):
             {"qrels": [("q1", "d1", "yes"), ("q1", "d1", "yes")]},
             r"qrels.tsv: a judgement is .* separated by tabs .invalid literal for int.*yes",
         ),
+        ({"qrels": [("q1", "d1", "0.5"), *QRELS]}, r"a judgement is .* a whole number, .*int.*0.5"),  # no header
         ({"corpus": [*DOCUMENTS, ("d1", "", "again")]}, r"corpus.tsv.gz has the id 'd1' twice"),
     ],
 )

@@ -25,7 +25,6 @@ METRICS = {
     RECALL(1): "teacher's nearest sentence found",
     RECALL(10): "teacher's ten nearest found",
 }
-"""Maps metrics to their headings in reports."""
 PROTOCOL = (
     "each distinct sentence compared with all others by cosine: share of the teacher's nearest 1 and 10 that the model finds; "
     "Spearman of the two models' cosines over pairs of a sentence with the teacher's nearest and with a random one"

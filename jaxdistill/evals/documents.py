@@ -34,8 +34,7 @@ from jaxdistill.models.vectors import finite_vectors, unit_rows
 PARTS = ("corpus", "queries")
 FORMS = (".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz", "/*.parquet")
 """Ends of the names of the `PARTS`."""
-JUDGEMENT = ("query-id", "corpus-id", "score")
-"""Columns of `qrels`."""
+QRELS_COLUMNS = ("query-id", "corpus-id", "score")
 SPLITS: tuple[Split, ...] = get_args(Split)
 NANOBEIR = tuple(
     f"sentence-transformers/NanoBEIR-en:Nano{name}"
@@ -62,14 +61,13 @@ log = logging.getLogger(__name__)
 
 
 class SetFiles(NamedTuple):
-    """The files of a set; `corpus` and `queries` are one file each, or the parts of a Parquet table."""
+    """The files of a set, with the judgements of one split; `corpus` and `queries` are one file each, or parts of a Parquet table."""
 
     name: str
     corpus: Sequence[Path]
     queries: Sequence[Path]
     qrels: Path
     split: Split
-    """Of the judgements in `qrels`."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -108,13 +106,13 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
     if not any(query_folder.glob("qrels*")) and not Path(specs[0]).is_dir():
         _, qrels_folder = _located(f"{specs[0]}-qrels")
     qrels: dict[Split, Path] = {}
-    for name in SPLITS:
-        paths = [query_folder / f"qrels/{name}.tsv", qrels_folder / f"{name}.tsv"]
-        if name == "test":
+    for judged_split in SPLITS:
+        paths = [query_folder / f"qrels/{judged_split}.tsv", qrels_folder / f"{judged_split}.tsv"]
+        if judged_split == "test":
             paths.append(query_folder / "qrels.tsv")
         existing = [path for plain in paths for path in (plain, Path(f"{plain}.gz")) if path.is_file()]
         if existing:
-            qrels[name] = existing[0]
+            qrels[judged_split] = existing[0]
     corpus, queries = _part_files(corpus_folder, "corpus"), _part_files(query_folder, "queries")
     if not corpus or not queries or split not in qrels:
         advice = f", or give {option}={next(iter(qrels))}" if qrels else ""
@@ -143,7 +141,7 @@ def _located(spec: str) -> tuple[str, Path]:
         load: Any = partial(datasets.load_dataset, collection, split=split)
         for part in PARTS:
             load(part).to_json(draft / f"{part}.jsonl")
-        lines = ["\t".join(JUDGEMENT)]
+        lines = ["\t".join(QRELS_COLUMNS)]
         for row in load("qrels"):
             documents = row["corpus-id"] if isinstance(row["corpus-id"], list) else [row["corpus-id"]]
             lines += [f"{row['query-id']}\t{document}\t{row.get('score', 1)}" for document in documents]
@@ -170,9 +168,9 @@ def read_set(files: SetFiles) -> RetrievalSet:
     corpus = _records(files.corpus, ["title", "text"])
     judged: dict[str, dict[str, int]] = {}
     with foreign_errors(f"{files.qrels}: a judgement is query, document and a whole number, separated by tabs"):
-        rows = evaluation.read_table(files.qrels, JUDGEMENT, headerless=True)
-        # `read_table` only knows a header with the names in `JUDGEMENT`.
-        has_other_header = rows and not re.fullmatch(r"-?\d+(\.0*)?", rows[0][-1])
+        rows = evaluation.read_table(files.qrels, QRELS_COLUMNS, headerless=True)
+        # `read_table` only knows a header with the names in `QRELS_COLUMNS`.
+        has_other_header = rows and not re.fullmatch(r"-?\d+(\.\d*)?", rows[0][-1])
         for query, document, grade in rows[1:] if has_other_header else rows:
             relevance = int(re.sub(r"\.0*$", "", grade))
             if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
@@ -303,7 +301,7 @@ def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: s
 def _sets(sources: Sources) -> Iterator[TestSet]:
     """The named sets, or all in `retrieval/` of the data folder, for the model alone and then with the index model's documents."""
     specs = sources.retrieval
-    if not specs and sources.data and {*sources.tasks} != {"nanobeir"}:
+    if not specs and sources.data and {*sources.tasks} != {"nanobeir"}:  # a task that names its sets itself
         specs = sorted(str(path) for path in Path(sources.data).glob("retrieval/*/") if [*path.glob("corpus*")])
     specs = [*specs, *(NANOBEIR if "nanobeir" in sources.tasks else ())]
     if not specs:

@@ -22,8 +22,7 @@ from jaxdistill.evals.model_card import filled
 
 PAGE = "index.html"
 LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6", "#8a6d3b")
-DEV_SCORES = ("/spearman", "/auc", "/ndcg@10", "/recall@1", "/recall@10")
-"""Suffixes of the names of dev scores."""
+DEV_SCORE_ENDS = ("/spearman", "/auc", "/ndcg@10", "/recall@1", "/recall@10")
 COSTS = {
     "parameters": ("parameters", "{:,}".format),
     "size_bytes": ("weights file (MB)", lambda size: f"{size / 1e6:.1f}"),
@@ -223,7 +222,7 @@ def read_curves(metrics_path: Path) -> dict[str, list[tuple[int, float]]]:
     for row in map(json.loads, metrics_path.read_text(encoding="utf-8").splitlines()):
         for name, value in row.items():
             is_number = isinstance(value, int | float) and math.isfinite(value)
-            if is_number and "step" in row and (name == "loss" or name.endswith(DEV_SCORES)):
+            if is_number and "step" in row and (name == "loss" or name.endswith(DEV_SCORE_ENDS)):
                 values.setdefault(name, {})[row["step"]] = value
     return {name: sorted(by_step.items()) for name, by_step in values.items()}
 

@@ -49,7 +49,7 @@ def export(model: SentenceModel, folder: str | Path, *, facts: Facts | None = No
         onnx.check(model)
     folder = local(folder, "--out").resolve()
     if facts is None:
-        origin = model.tokenizer_folder
+        origin = model.tokenizer_folder  # where the model was loaded from
         is_unchanged = read_note(origin / MARK).get("model_digest") == model.digest()
         origin_facts = read_facts(origin) if is_unchanged else None
         facts = dataclasses.replace(origin_facts or Facts(name=""), name=folder.name)

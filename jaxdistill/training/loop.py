@@ -199,7 +199,8 @@ class CountedStep:
     def _compile(self, *arguments: Any) -> tuple[Any, float]:
         """The compiled step for arguments of these shapes, and the seconds that compiling took."""
         begun = time.monotonic()
-        return self._step.lower(*arguments).compile(), time.monotonic() - begun
+        compiled = self._step.lower(*arguments).compile()
+        return compiled, time.monotonic() - begun
 
 
 def batch_shapes(batch: Batch, shapes: Shapes, groups: int, batch_size: int) -> Batch:
@@ -224,13 +225,13 @@ def _shapes(batch: Batch) -> tuple[tuple[int, ...], ...]:
 
 def prefetch(batches: Batches, start: int, stop: int) -> Generator[Batch]:
     """Yields the batches of steps `start` to `stop - 1`, counted from 0, which one thread prepares."""
-    steps = iter(range(start, stop))
     thread = ThreadPoolExecutor(1, "prefetch")
+    submitted = (thread.submit(batches.batch_at, step) for step in range(start, stop))  # each when it is drawn
     try:
-        prepared = deque(thread.submit(batches.batch_at, step) for step in islice(steps, 2))
+        prepared = deque(islice(submitted, 2))
         while prepared:
             batch = prepared.popleft().result()
-            prepared.extend(thread.submit(batches.batch_at, step) for step in islice(steps, 1))
+            prepared.extend(islice(submitted, 1))
             yield batch
     finally:
         thread.shutdown(cancel_futures=True)

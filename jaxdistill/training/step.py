@@ -90,9 +90,8 @@ class Forward(NamedTuple):
         assert tokens is not None  # a live teacher has them
         dropout_key = jax.random.fold_in(key, 1) if self.teacher_dropout else None
         views = self.objective.teacher_views
-        outputs = self.encoded(
-            self.teacher, teacher_params, tokens, self.teacher_shardings, views, dropout_key, remat=False
-        )
+        shardings = self.teacher_shardings
+        outputs = self.encoded(self.teacher, teacher_params, tokens, shardings, views, dropout_key, remat=False)
         return jax.lax.stop_gradient(outputs)
 
     @jax.named_scope("student")

@@ -33,11 +33,9 @@ from jaxdistill.core.files.buckets import address_digest, checked_address, objec
 from jaxdistill.core.paths import cache_folder
 
 EXPORT = "export"
-"""Folder of the exported student."""
 STUDENT = "student"
 """Folder of the untrained student, whose parameters have the checkpoints' names and shapes."""
 CHECKPOINTS = "checkpoints"
-"""Folder of the kept train states."""
 CONFIG, RESULTS, METRICS, LOG = "config.json", "results.json", "metrics.jsonl", "train.log"
 """Files with the options of the run, its final scores, its curves, and its output with times."""
 LOCK = ".lock"
