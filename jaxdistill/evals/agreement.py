@@ -91,7 +91,7 @@ def held_out_task(
     nearest = nearest_others(unit, count=max(RANKS))
     # A shift by 1 to count - 1 is never the sentence itself.
     random_others = (np.arange(count) + np.random.default_rng(seed).integers(1, count, size=count)) % count
-    left = np.tile(np.arange(count), 2)
+    left = np.tile(np.arange(count), 2)  # in order, so that `vectors_of_pairs` numbers the sentences as here
     right = np.concatenate([nearest[:, 0], random_others])
     return AgreementTask(
         first=tuple(sentences[row] for row in left),

@@ -41,7 +41,7 @@ def make_train_step(
       shardings: shardings of the state, before and after the step.
       accumulate: number of parts of the batch that are computed one after the other; divides the groups of each device. If the
         loss couples examples, each part is computed twice, see `cached`.
-      average: see `optim.make_average`.
+      average: updates the average of the student's parameters, see `optim.make_average`; None: the state keeps none.
     """
     compute = gradients
     if accumulate > 1:
@@ -70,7 +70,7 @@ class Forward(NamedTuple):
     student: EncoderDefinition
     """With its dropout rates for training."""
     teacher: EncoderDefinition | None
-    """None if targets are stored, or if there are none. It reads its own tokens, or the student's if the objective `reads` those."""
+    """None if targets are stored, or if there are none. It reads its own tokens, or the student's to be compared token by token."""
     objective: Objective
     student_shardings: Mapping[str, NamedSharding]
     teacher_shardings: Mapping[str, NamedSharding]
