@@ -62,10 +62,10 @@ def train_step(
     make = partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes(batch_size))
     like = jax.eval_shape(make, shapes, seeds, jax.eval_shape(lambda: jax.random.key(0)))
     shardings = meshes.shardings(like, mesh, ())
-    jitted = step.make_train_step(
-        student=student, teacher=teacher, objective=objective, optimizer=optimizer, mesh=mesh, shardings=shardings,
-        teacher_shardings=meshes.shardings(of_teacher, mesh, ()), compute_dtype=compute_dtype, remat=remat,
+    forward = step.Forward(
+        student, teacher, objective, shardings.params["student"], meshes.shardings(of_teacher, mesh, ()), compute_dtype, remat
     )  # fmt: skip
+    jitted = step.make_train_step(forward, optimizer=optimizer, mesh=mesh, shardings=shardings)
     b = batch_size // groups
     return jitted, (like, of_teacher, Batch(tokens(groups, 2 * b), tokens(groups, b), None))
 

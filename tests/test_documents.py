@@ -32,7 +32,7 @@ def test_measures_equal_those_of_trec_eval():
     } | {"q40": {names[0]: 0, names[1]: -1}}
     scores = rng.integers(0, 40, (41, 250)) / 7  # many ties
     rows = np.stack([rng.permutation(300)[:250] for _ in judged])
-    empty = dict(documents=dict.fromkeys(names, ""), queries=dict.fromkeys(judged, ""), also_documents=())
+    empty = dict(documents=dict.fromkeys(names, ""), queries=dict.fromkeys(judged, ""), queries_in_corpus=())
     test_set = documents.RetrievalSet(name="drawn", split="test", judged=judged, **empty)
     rankings = dict(zip(judged, ordered((scores, rows), test_set), strict=True))
     runs = {
@@ -82,7 +82,7 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path):
     qrels = [("q1", "d1", 1), ("q2", "q2", 1), ("q3", "q3", 1)]
     folder = str(write_set(tmp_path / "tiny", corpus=corpus, queries=queries, qrels=qrels))
     test_set = read_test(folder)
-    assert test_set.also_documents == {"q1", "q3"}  # q2 has the id of another text
+    assert test_set.queries_in_corpus == {"q1", "q3"}  # q2 has the id of another text
     ranking = np.array([[0.9, 0.3, 0.2, 0.8]] * 3), np.array([[0, 1, 2, 3]] * 3)
     names = ordered(ranking, test_set)
     assert names == [["d1", "q2", "q3"], ["q1", "d1", "q2", "q3"], ["q1", "d1", "q2", "q3"]]  # q3 is judged relevant
@@ -157,6 +157,7 @@ def test_all_forms_give_the_same_set(tmp_path, form):
             {"qrels": [("q1", "d1", "yes"), ("q1", "d1", "yes")]},
             r"qrels.tsv: a judgement is .* separated by tabs .invalid literal for int.*yes",
         ),
+        ({"qrels": [("q1", "d1", "0.5"), *QRELS]}, r"a judgement is .* a whole number, .*int.*0.5"),  # no header
         ({"corpus": [*DOCUMENTS, ("d1", "", "again")]}, r"corpus.tsv.gz has the id 'd1' twice"),
     ],
 )

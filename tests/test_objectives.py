@@ -56,11 +56,11 @@ class World:
         teacher_params = init_params(teacher, jax.random.key(3))
         of_teacher = meshes.shardings(teacher_params, self.mesh, ())
         self.teacher_params = meshes.place(teacher_params, of_teacher)
+        read_teacher = teacher if objective.teacher_views else None
+        forward = step.Forward(student, read_teacher, objective, shardings.params["student"], of_teacher, jnp.float32)
         self.step = step.make_train_step(
-            student=student, teacher=teacher if objective.teacher_views else None, objective=objective,
-            optimizer=optimizer, mesh=self.mesh, shardings=shardings, teacher_shardings=of_teacher,
-            compute_dtype=jnp.float32, remat=False, accumulate=accumulate,
-        )  # fmt: skip
+            forward, optimizer=optimizer, mesh=self.mesh, shardings=shardings, accumulate=accumulate
+        )
         views, of_teacher = len(objective.student_views), len(objective.teacher_views)
         read = bool(of_teacher) and not objective.reads
         self.batches = [

@@ -29,7 +29,7 @@ def shape(line: str) -> str:
 
 def test_the_tutorial_shows_what_its_lines_print(tmp_path):
     """The student comes closer to the real teacher, and finds tickets. All lines run in one process of their own."""
-    script = ["from jaxdistill import main", "from jaxdistill.training import finish", "finish.READ_SENTENCES = 32"]
+    script = ["from jaxdistill import main", "from jaxdistill.training import finish", "finish.SPEED_SENTENCES = 32"]
     for language, code in BLOCKS:
         for text, replacement in FEWER.items():
             code = code.replace(text, replacement)

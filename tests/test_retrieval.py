@@ -52,7 +52,7 @@ def test_entities_by_hand(tmp_path):
     scores = retrieval.entity_recalls(retrieval.read_entities(path), EMBED)
     assert scores == {"entity/de recall@1": 1 / 3, "entity/de recall@5": 1.0, "entity/de recall@10": 1.0}
     entities = retrieval.read_entities(path)
-    assert entities.entities == ["queen", "kings", "pop", "jazz", "rock"]
+    assert entities.catalogue == ["queen", "kings", "pop", "jazz", "rock"]
     assert entities.answers == {"play queen": {"queen"}, "king": {"pop"}, "loud": {"queen"}}
     several = ["label,entity,query", "1,pop,play queen", "1,queen,play queen", "0,jazz,king", "0,kings,king"]
     entities = retrieval.read_entities(

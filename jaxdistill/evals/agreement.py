@@ -1,4 +1,4 @@
-"""Measures agreement of student and teacher: how they rank pairs of the same sentences, and whether they find the same neighbours.
+"""Measures how far a student agrees with its teacher in similarities of sentence pairs and in nearest neighbours.
 
 The correlation is Spearman's, between the two models' cosine similarities over held-out pairs. Recall is the share of the
 teacher's k nearest sentences that are among the student's k nearest, where each held-out sentence is compared with all others.
@@ -25,7 +25,6 @@ METRICS = {
     RECALL(1): "teacher's nearest sentence found",
     RECALL(10): "teacher's ten nearest found",
 }
-"""Maps metrics to the headings of reports."""
 PROTOCOL = (
     "each distinct sentence compared with all others by cosine: share of the teacher's nearest 1 and 10 that the model finds; "
     "Spearman of the two models' cosines over pairs of a sentence with the teacher's nearest and with a random one"
@@ -34,68 +33,72 @@ PROTOCOL = (
 
 @dataclass(frozen=True, kw_only=True)
 class AgreementTask:
-    """The evaluation against a teacher's stored similarities and neighbours."""
+    """Sentence pairs with the teacher's similarities and neighbours, to which a model is compared."""
 
     first: tuple[str, ...]
     second: tuple[str, ...]
-    teacher: Float[np.ndarray, " n"]
-    """The teacher's cosine similarity of each pair."""
-    nearest: Integer[np.ndarray, "sentences best"] | None = None
-    """The teacher's nearest others of each row of `vectors_of_pairs`; None: the teacher only scores pairs."""
+    teacher_similarities: Float[np.ndarray, " n"]
+    """The teacher's cosine similarity of each pair, or its score if it only scores pairs."""
+    teacher_nearest: Integer[np.ndarray, "sentences best"] | None = None
+    """For each distinct sentence, in the order of `vectors_of_pairs`, indices of the teacher's nearest others; None: it has no vectors."""
     roles: Sequence[str] = ()
-    """Roles of the first sentences, then of the second ones; empty: none has one. With roles, `embed` must be a `RoleEmbed`."""
+    """Roles of all first, then of all second sentences; empty: none has one. With roles, a model must be a `RoleEmbed`."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """Names of a sentence encoder's scores. A recall needs more others than its rank, or it would always be 1."""
-        others = 0 if self.nearest is None else len(self.nearest) - 1
+        others = 0 if self.teacher_nearest is None else len(self.teacher_nearest) - 1
         return METRIC, *(RECALL(rank) for rank in RANKS if rank < others)
 
-    def __call__(self, embed: Embed | Scorer) -> Mapping[str, float]:
-        """The `metrics`; the teacher itself has 1. A cross-encoder has only the correlation."""
+    def __call__(self, model: Embed | Scorer) -> Mapping[str, float]:
+        """Scores a model by the `metrics`, which are 1 for the teacher itself; a cross-encoder only has the correlation."""
         name = "agreement with the teacher"
-        if isinstance(embed, Scorer):
-            return {METRIC: spearman(self.teacher, similarities(embed, self.first, self.second), name=name)}
-        roles = self.roles if any(self.roles) else ()  # without roles, `embed` need not be a `RoleEmbed`
-        vectors, left, right = vectors_of_pairs(embed, self.first, self.second, roles=roles)
-        scores = {METRIC: spearman(self.teacher, np.einsum("ne,ne->n", vectors[left], vectors[right]), name=name)}
-        if self.nearest is not None:
+        if isinstance(model, Scorer):
+            scored = similarities(model, self.first, self.second)
+            return {METRIC: spearman(self.teacher_similarities, scored, name=name)}
+        roles = self.roles if any(self.roles) else ()  # without roles, `model` need not be a `RoleEmbed`
+        vectors, left, right = vectors_of_pairs(model, self.first, self.second, roles=roles)
+        cosines = np.einsum("ne,ne->n", vectors[left], vectors[right])
+        scores = {METRIC: spearman(self.teacher_similarities, cosines, name=name)}
+        if self.teacher_nearest is not None:
             nearest = nearest_others(vectors, count=max(RANKS))
             for rank in RANKS:
                 if RECALL(rank) in self.metrics:
-                    is_shared = (self.nearest[:, :rank, None] == nearest[:, None, :rank]).any(axis=2)
+                    is_shared = (self.teacher_nearest[:, :rank, None] == nearest[:, None, :rank]).any(axis=2)
                     scores[RECALL(rank)] = float(is_shared.mean())
         return scores
 
 
 def agreement_task(teacher: Embed, first: Sequence[str], second: Sequence[str]) -> AgreementTask:
-    """The evaluation on these pairs; computes the teacher's similarities, and its neighbours among all of their sentences."""
+    """Makes the evaluation on pairs of `first` and `second`; neighbours are searched among all of their sentences."""
     vectors, left, right = vectors_of_pairs(teacher, first, second)
-    similarities = np.einsum("ne,ne->n", vectors[left], vectors[right])
+    cosines = np.einsum("ne,ne->n", vectors[left], vectors[right])
     nearest = nearest_others(vectors, count=max(RANKS))
-    return AgreementTask(first=tuple(first), second=tuple(second), teacher=similarities, nearest=nearest)
+    return AgreementTask(
+        first=tuple(first), second=tuple(second), teacher_similarities=cosines, teacher_nearest=nearest
+    )
 
 
 def held_out_task(
-    vectors: Mapping[str, Float[np.ndarray, " e"]], *, seed: int, roles: Mapping[str, str] | None = None
+    teacher_vectors: Mapping[str, Float[np.ndarray, " e"]], *, seed: int, roles: Mapping[str, str] | None = None
 ) -> AgreementTask:
-    """The evaluation on held-out sentences, with the teacher's vectors and, if they have any, their roles.
-
-    Each sentence is paired with its nearest neighbour and with a random one: random pairs alone are nearly all unrelated,
-    so their ranking says little.
-    """
-    sentences, count = list(vectors), len(vectors)
-    unit = unit_rows(np.stack(list(vectors.values())))
+    """Makes the evaluation on held-out sentences; `teacher_vectors` and `roles` map each of them to its vector and role. Each
+    sentence is paired with its nearest neighbour and with a random one, because random pairs alone are nearly all unrelated, so their
+    ranking says little."""
+    sentences = list(teacher_vectors)
+    count = len(sentences)
+    unit = unit_rows(np.stack(list(teacher_vectors.values())))
     nearest = nearest_others(unit, count=max(RANKS))
     # A shift by 1 to count - 1 is never the sentence itself.
     random_others = (np.arange(count) + np.random.default_rng(seed).integers(1, count, size=count)) % count
-    left, right = np.tile(np.arange(count), 2), np.concatenate([nearest[:, 0], random_others])
+    left = np.tile(np.arange(count), 2)  # in order, so that `vectors_of_pairs` numbers the sentences as here
+    right = np.concatenate([nearest[:, 0], random_others])
     return AgreementTask(
-        first=tuple(sentences[i] for i in left),
-        second=tuple(sentences[i] for i in right),
-        teacher=np.einsum("ne,ne->n", unit[left], unit[right]),
-        nearest=nearest,
-        roles=[roles[sentences[i]] for i in (*left, *right)] if roles else (),
+        first=tuple(sentences[row] for row in left),
+        second=tuple(sentences[row] for row in right),
+        teacher_similarities=np.einsum("ne,ne->n", unit[left], unit[right]),
+        teacher_nearest=nearest,
+        roles=[roles[sentences[row]] for row in (*left, *right)] if roles else (),
     )
 
 
@@ -109,6 +112,7 @@ def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
+    """One set, the sentences of `text`, on which models are compared with `teacher`."""
     if not sources.text or not sources.teacher:
         raise MissingSet("needs text=FILE with sentences and teacher=MODEL; give both.")
     files = tuple(files_of("text", sources.text))
@@ -116,7 +120,8 @@ def _sets(sources: Sources) -> Iterable[TestSet]:
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
-    assert model.teacher is not None  # the set uses it
+    """The model's agreement with the teacher on all distinct sentences of the set."""
+    assert model.teacher is not None  # because the set's `references` name it
     sentences = list(dict.fromkeys(text for (text,) in read(list(map(str, test_set.files))) if text.strip()))
     vectors = dict(zip(sentences, unit_vectors(model.teacher.embed, sentences), strict=True))
     return held_out_task(vectors, seed=0)(model.embed)

@@ -1,4 +1,4 @@
-"""MTEB's tasks by name: mteb reads the sets, scores the model's vectors, and writes its own result files."""
+"""Runs MTEB's tasks by name; mteb reads the sets, scores the model's vectors, and writes its own result files."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Sources, 
 
 
 def _sets(sources: Sources) -> Iterable[TestSet]:
-    """The tasks of a benchmark such as `MTEB(eng, v2)`, or tasks whose names commas separate."""
+    """One set for each task; `sources.mteb` names a benchmark such as `MTEB(eng, v2)`, or tasks separated by commas."""
     if not sources.mteb:
         raise MissingSet("needs mteb='MTEB(eng, v2)', or names of tasks such as mteb=STSBenchmark,SciFact")
     if processes.count() > 1:
@@ -23,14 +23,15 @@ def _sets(sources: Sources) -> Iterable[TestSet]:
 
         is_benchmark = any(benchmark.name == sources.mteb for benchmark in mteb.get_benchmarks())
         names = [name.strip() for name in sources.mteb.split(",")]
-        for task in mteb.get_benchmark(sources.mteb).tasks if is_benchmark else map(mteb.get_task, names):
-            name, protocol = task.metadata.name, f"mteb {mteb.__version__}: {task.metadata.main_score}"
+        tasks = mteb.get_benchmark(sources.mteb).tasks if is_benchmark else map(mteb.get_task, names)
+        for task in tasks:
+            protocol = f"mteb {mteb.__version__}: {task.metadata.main_score}"
             content = task, sources.mteb_folder
-            yield TestSet(name=f"mteb/{name}", protocol=protocol, content=content, is_repeatable=False)
+            yield TestSet(name=f"mteb/{task.metadata.name}", protocol=protocol, content=content, is_repeatable=False)
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
-    """The task's main score. What the folder has of the same model, from an earlier run, is not computed again."""
+    """Runs a task and returns its main score; mteb reuses results of the same model that it finds in its folder."""
     import mteb
     from mteb.models.abs_encoder import AbsEncoder
     from mteb.models.model_meta import ModelMeta, ScoringFunction
@@ -38,11 +39,12 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     class Encoder(AbsEncoder):
         def __init__(self):
             name = re.sub(r"[^0-9A-Za-z.]+", "-", model.name).strip("-")
-            facts = {"name": f"jaxdistill/{name}", "revision": model.digest[:12]}
-            similarity = ScoringFunction(model.similarity)
-            self.mteb_model_meta = ModelMeta.create_empty(facts | {"similarity_fn_name": similarity})
+            metadata = {"name": f"jaxdistill/{name}", "revision": model.digest[:12]}
+            metadata["similarity_fn_name"] = ScoringFunction(model.similarity)
+            self.mteb_model_meta = ModelMeta.create_empty(metadata)
 
         def encode(self, inputs: Any, *, prompt_type: Any = None, **_: Any) -> np.ndarray:
+            # mteb's prompt types, `query` and `document`, are also the names of fields of `Model`.
             embed = getattr(model, prompt_type.value) if prompt_type else model.embed
             return np.asarray(embed([text for batch in inputs for text in batch["text"]]), np.float32)
 
@@ -55,7 +57,7 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
-    """The mean over tasks, if there are several."""
+    """The mean of the tasks' main scores; empty for a single task."""
     scores = [score for name, score in measured.items() if name.startswith("mteb/")]
     return {"mteb/average": float(np.mean(scores))} if len(scores) > 1 else {}
 

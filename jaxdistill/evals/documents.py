@@ -34,7 +34,7 @@ from jaxdistill.models.vectors import finite_vectors, unit_rows
 PARTS = ("corpus", "queries")
 FORMS = (".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz", "/*.parquet")
 """Ends of the names of the `PARTS`."""
-JUDGEMENT = ("query-id", "corpus-id", "score")
+QRELS_COLUMNS = ("query-id", "corpus-id", "score")
 SPLITS: tuple[Split, ...] = get_args(Split)
 NANOBEIR = tuple(
     f"sentence-transformers/NanoBEIR-en:Nano{name}"
@@ -61,18 +61,16 @@ log = logging.getLogger(__name__)
 
 
 class SetFiles(NamedTuple):
-    """The files of a set; `corpus` and `queries` are one file each, or the parts of a Parquet table."""
+    """The files of a set, with the judgements of one split; `corpus` and `queries` are one file each, or parts of a Parquet table."""
 
     name: str
     corpus: Sequence[Path]
     queries: Sequence[Path]
     qrels: Path
     split: Split
-    """Of the judgements in `qrels`."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All files of the set."""
         return (*self.corpus, *self.queries, self.qrels)
 
 
@@ -88,8 +86,8 @@ class RetrievalSet:
     """Maps ids to texts, of judged queries only."""
     judged: Mapping[str, Mapping[str, int]]
     """Maps query ids to judged document ids and their relevance; above 0 is relevant."""
-    also_documents: Collection[str]
-    """Ids shared by a query and a document with the same text, as in ArguAna and Quora."""
+    queries_in_corpus: Collection[str]
+    """Ids of queries that are also documents, with the same id and text, as in ArguAna and Quora."""
 
 
 def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
@@ -103,21 +101,19 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
     specs = [spec] if Path(spec).is_dir() else spec.split("+", 1)  # the path of one set may contain `+`
     names, folders = zip(*map(_located, specs), strict=True)
     query_folder, corpus_folder = folders[0], folders[-1]
+    # On the hub, judgements are in the set itself or in another one, `NAME-qrels`; local copies keep that name.
     qrels_folder = query_folder.resolve().with_name(f"{query_folder.resolve().name}-qrels")
     if not any(query_folder.glob("qrels*")) and not Path(specs[0]).is_dir():
         _, qrels_folder = _located(f"{specs[0]}-qrels")
     qrels: dict[Split, Path] = {}
-    for name in SPLITS:
-        paths = [query_folder / f"qrels/{name}.tsv", qrels_folder / f"{name}.tsv"]
-        if name == "test":
+    for judged_split in SPLITS:
+        paths = [query_folder / f"qrels/{judged_split}.tsv", qrels_folder / f"{judged_split}.tsv"]
+        if judged_split == "test":
             paths.append(query_folder / "qrels.tsv")
         existing = [path for plain in paths for path in (plain, Path(f"{plain}.gz")) if path.is_file()]
         if existing:
-            qrels[name] = existing[0]
-    corpus, queries = (
-        next(filter(None, (sorted(folder.glob(f"{part}{form}")) for form in FORMS)), [])
-        for folder, part in zip((corpus_folder, query_folder), PARTS, strict=True)
-    )
+            qrels[judged_split] = existing[0]
+    corpus, queries = _part_files(corpus_folder, "corpus"), _part_files(query_folder, "queries")
     if not corpus or not queries or split not in qrels:
         advice = f", or give {option}={next(iter(qrels))}" if qrels else ""
         raise InputError(
@@ -127,23 +123,28 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
     return SetFiles("+".join(names), corpus, queries, qrels[split], split)
 
 
+def _part_files(folder: Path, part: str) -> list[Path]:
+    """The files of `corpus` or `queries` in the first of the `FORMS` that the folder has; empty if it has none."""
+    return next(filter(None, (sorted(folder.glob(f"{part}{form}")) for form in FORMS)), [])
+
+
 def _located(spec: str) -> tuple[str, Path]:
-    """The name and the folder of a set; downloads it if it is a data set of the hub, or one set of a collection
-    (`ORG/COLLECTION:SET`), whose judgements without a grade are 1."""
+    """The name of a set and its folder, which is downloaded if the set is on the hub. A set of a collection, `ORG/COLLECTION:SET`, is
+    the split SET of each of the collection's tables."""
     if Path(spec).is_dir():
         return os.path.basename(os.path.abspath(spec)), Path(spec)
 
-    def fill(draft: Path) -> None:
-        """Writes the set that is the split `split` of each part of a collection."""
+    def write_set(draft: Path) -> None:
+        """Writes a set of a collection as files; judgements without a grade get 1."""
         import datasets
 
         load: Any = partial(datasets.load_dataset, collection, split=split)
         for part in PARTS:
             load(part).to_json(draft / f"{part}.jsonl")
-        lines = ["\t".join(JUDGEMENT)]
+        lines = ["\t".join(QRELS_COLUMNS)]
         for row in load("qrels"):
-            relevant = row["corpus-id"] if isinstance(row["corpus-id"], list) else [row["corpus-id"]]
-            lines += [f"{row['query-id']}\t{document}\t{row.get('score', 1)}" for document in relevant]
+            documents = row["corpus-id"] if isinstance(row["corpus-id"], list) else [row["corpus-id"]]
+            lines += [f"{row['query-id']}\t{document}\t{row.get('score', 1)}" for document in documents]
         (draft / "qrels.tsv").write_text("\n".join(lines) + "\n", "utf-8")
 
     with foreign_errors(f"retrieval set {spec or 'nothing'} is no folder, and cannot be fetched from the hub"):
@@ -156,30 +157,27 @@ def _located(spec: str) -> tuple[str, Path]:
         collection, split = spec.split(":")
         folder = cache_folder() / "retrieval" / collection.replace("/", "--") / split
         if not folder.is_dir():
-            make_folder_atomic(folder, fill, what="retrieval sets")
+            make_folder_atomic(folder, write_set, what="retrieval sets")
         return split, folder
 
 
 def read_set(files: SetFiles) -> RetrievalSet:
-    """Reads a set, without the queries that have no judgement.
-
-    Raises:
-      InputError: a bad row, a duplicate id, two grades of a document for a query, a judged query without text, or no
-        relevant document in the corpus.
-    """
-    queries = {name: row[-1] for name, row in _records(files.queries, ["text"]).items()}
+    """Reads a set, without the queries that have no judgement. Raises `InputError` for a bad row or duplicate id, for judgements that
+    contradict each other or the queries, and if no relevant document is in the corpus."""
+    queries = {query: text for query, (text,) in _records(files.queries, ["text"]).items()}
     corpus = _records(files.corpus, ["title", "text"])
     judged: dict[str, dict[str, int]] = {}
     with foreign_errors(f"{files.qrels}: a judgement is query, document and a whole number, separated by tabs"):
-        rows = evaluation.read_table(files.qrels, JUDGEMENT, headerless=True)
-        has_other_header = rows and not re.fullmatch(r"-?\d+(\.0*)?", rows[0][-1])
+        rows = evaluation.read_table(files.qrels, QRELS_COLUMNS, headerless=True)
+        # `read_table` only knows a header with the names in `QRELS_COLUMNS`.
+        has_other_header = rows and not re.fullmatch(r"-?\d+(\.\d*)?", rows[0][-1])
         for query, document, grade in rows[1:] if has_other_header else rows:
             relevance = int(re.sub(r"\.0*$", "", grade))
             if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
                 raise InputError(f"{files.qrels} has two grades of {document:.60} for the query {query:.60}; keep one.")
     if lacking := [query for query in judged if not queries.get(query)]:
         raise InputError(f"{files.qrels} judges the query {lacking[0]!r:.60}, of which {files.queries[0]} has no text.")
-    relevant = {name for grades in judged.values() for name, relevance in grades.items() if relevance > 0}
+    relevant = {document for grades in judged.values() for document, relevance in grades.items() if relevance > 0}
     if not relevant & corpus.keys():
         raise InputError(
             f"{files.qrels}: no query has a relevant document that {files.corpus[0]} has; at least one judgement must be above 0."
@@ -190,28 +188,28 @@ def read_set(files: SetFiles) -> RetrievalSet:
     return RetrievalSet(
         name=files.name,
         split=files.split,
-        documents={name: " ".join(filter(None, row)) for name, row in corpus.items()},
+        documents={document: " ".join(filter(None, (title, text))) for document, (title, text) in corpus.items()},
         queries={query: text for query, text in queries.items() if query in judged},
         judged={query: judged[query] for query in queries if query in judged},
-        # The last column is the text; `split` ignores differences in white space.
-        also_documents={name for name in shared_ids if queries[name].split() == corpus[name][-1].split()},
+        # The last field of a document is its text; `split` ignores differences in white space.
+        queries_in_corpus={name for name in shared_ids if queries[name].split() == corpus[name][-1].split()},
     )
 
 
 def _records(paths: Sequence[Path], fields: Sequence[str]) -> dict[str, list[str]]:
-    """Maps the id of each record to its fields, without outer white space; a missing title is empty."""
+    """Maps the id of each document or query to its `fields`, without outer white space; a missing title is empty."""
     import fsspec
 
     records: dict[str, list[str]] = {}
-    columns = {"id": "_id|id", **dict(zip(fields, fields, strict=True))}
+    columns = {"id": "_id|id", **{field: field for field in fields}}
     for path in paths:
         rows: Iterable[dict[str, Any]]
         with foreign_errors(f"{path}: each record needs the fields _id (or id), {', '.join(fields)}"):
             if ".tsv" in path.suffixes:
                 cells = read([str(path)], columns, numbers=True, headerless=True)
-                rows = (dict(zip(columns, row, strict=True)) for row in cells if any(row))
-                headers = ["_id", "text"], ["id", "text"]  # `read` knows them only in lower case
-                rows = (row for row in rows if [row["id"].lower(), row["text"].lower()] not in headers)
+                headers = (("_id", "text"), ("id", "text"))  # first and last cell; `read` knows them in lower case only
+                cells = (row for row in cells if any(row) and (row[0].lower(), row[-1].lower()) not in headers)
+                rows = (dict(zip(columns, row, strict=True)) for row in cells)
             elif path.suffix == ".parquet":
                 from pyarrow import parquet
 
@@ -222,10 +220,10 @@ def _records(paths: Sequence[Path], fields: Sequence[str]) -> dict[str, list[str
                     rows = [json.loads(line) for line in cast(Any, file) if line.strip()]
             for row in rows:
                 row = {"title": "", **row, "id": row["_id" if "_id" in row else "id"]}
-                name, *texts = (str("" if row[field] is None else row[field]).strip() for field in columns)
-                if not name or name in records:
-                    raise InputError(f"{path} has the id {name!r:.60} twice or an empty one; ids must differ.")
-                records[name] = texts
+                identifier, *texts = (str("" if row[field] is None else row[field]).strip() for field in columns)
+                if not identifier or identifier in records:
+                    raise InputError(f"{path} has the id {identifier!r:.60} twice or an empty one; ids must differ.")
+                records[identifier] = texts
     return records
 
 
@@ -244,19 +242,16 @@ def ranked_by_vectors(
 
 
 def ordered(ranking: Ranking, test_set: RetrievalSet) -> list[list[str]]:
-    """Ids of each query's documents, best first. Ties are ordered as in trec_eval, by descending id.
-
-    Leaves out the document that is the query itself, unless it is judged relevant.
-    """
+    """Ids of each query's documents, best first. Ties are ordered as in trec_eval, by descending id. Leaves out the document that is
+    the query itself, unless it is judged relevant."""
     scores, rows = ranking
-    ids = list(test_set.documents)
-    alphabetic_rank = np.argsort(np.argsort(np.array(ids, dtype=object), kind="stable"))
+    ids = np.array(list(test_set.documents), dtype=object)
+    alphabetic_rank = np.argsort(np.argsort(ids, kind="stable"))
     order = np.lexsort((-alphabetic_rank[rows], -np.asarray(scores, np.float64)), axis=1)
-    rows = np.take_along_axis(rows, order, axis=1)
-    rankings = []
-    for query, ranked in zip(test_set.queries, rows, strict=True):
-        is_itself = query in test_set.also_documents and test_set.judged[query].get(query, 0) <= 0
-        rankings.append([ids[row] for row in ranked if not is_itself or ids[row] != query])
+    rankings = ids[np.take_along_axis(rows, order, axis=1)].tolist()
+    for query, ranked in zip(test_set.queries, rankings, strict=True):
+        if query in test_set.queries_in_corpus and query in ranked and test_set.judged[query].get(query, 0) <= 0:
+            ranked.remove(query)
     return rankings
 
 
@@ -267,33 +262,32 @@ def query_measures(ranked: Sequence[str], judged: Mapping[str, int]) -> dict[str
         return float(np.sum(gains / np.log2(np.arange(2, len(gains) + 2))))
 
     gains = np.maximum(np.array([judged.get(name, 0) for name in ranked[:DEPTH]], np.float64), 0.0)
-    ideal = np.sort(np.array([value for value in judged.values() if value > 0], np.float64))[::-1]
-    # Without a relevant document, all measures are 0.
-    relevant, ideal_dcg = max(len(ideal), 1), discounted(ideal[:10]) or 1.0
+    ideal_gains = np.sort(np.array([value for value in judged.values() if value > 0], np.float64))[::-1]
+    relevant_count = max(len(ideal_gains), 1)  # so that all measures are 0 without a relevant document
     hits = gains > 0
     precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
-    first = np.flatnonzero(hits[:10])
+    early_hits = np.flatnonzero(hits[:10])
     return {
-        NDCG: discounted(gains[:10]) / ideal_dcg,
-        "recall@10": float(hits[:10].sum() / relevant),
-        "recall@100": float(hits[:100].sum() / relevant),
-        "mrr@10": float(1.0 / (first[0] + 1)) if len(first) else 0.0,
-        "map": float((precision * hits).sum() / relevant),
+        NDCG: discounted(gains[:10]) / (discounted(ideal_gains[:10]) or 1.0),
+        "recall@10": float(hits[:10].sum() / relevant_count),
+        "recall@100": float(hits[:100].sum() / relevant_count),
+        "mrr@10": float(1.0 / (early_hits[0] + 1)) if len(early_hits) else 0.0,
+        "map": float((precision * hits).sum() / relevant_count),
     }
 
 
 def scored(ranking: Ranking, test_set: RetrievalSet, name: str) -> Result:
-    """The means over queries of `query_measures`, in [0, 1], as `NAME ndcg@10` and so on; nDCG@10 of each query by its id as details."""
-    by_query: dict[str, dict[str, float]] = {}
+    """Means over queries of the `query_measures`, called `NAME ndcg@10` and so on; `details` has the nDCG@10 of each query."""
+    by_measure: dict[str, dict[str, float]] = {}
     for query, ranked in zip(test_set.queries, ordered(ranking, test_set), strict=True):
         for measure, value in query_measures(ranked, test_set.judged[query]).items():
-            by_query.setdefault(f"{name} {measure}", {})[query] = value
-    scores = {measure: float(np.mean([*values.values()])) for measure, values in by_query.items()}
-    return Result(scores, details={f"{name} {NDCG}": by_query[f"{name} {NDCG}"]})
+            by_measure.setdefault(f"{name} {measure}", {})[query] = value
+    scores = {measure: float(np.mean([*by_query.values()])) for measure, by_query in by_measure.items()}
+    return Result(scores, details={f"{name} {NDCG}": by_measure[f"{name} {NDCG}"]})
 
 
 def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: str = "cosine") -> Mapping[str, float]:
-    """`retrieval-dev/ndcg@10`, in [0, 1], the mean over sets of one split; empty for a cross-encoder. `embed` must be a `RoleEmbed`."""
+    """`retrieval-SPLIT/ndcg@10` of a `RoleEmbed`, the mean over sets of one split, in [0, 1]; empty for a cross-encoder."""
     if isinstance(embed, Scorer):
         return {}
     query, document = (partial(cast(RoleEmbed, embed), role=role) for role in ("query", "document"))
@@ -305,9 +299,9 @@ def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: s
 
 
 def _sets(sources: Sources) -> Iterator[TestSet]:
-    """The named sets, or all in `retrieval/` of the data folder: the model alone, and with another model's index."""
+    """The named sets, or all in `retrieval/` of the data folder, for the model alone and then with the index model's documents."""
     specs = sources.retrieval
-    if not specs and sources.data and {*sources.tasks} != {"nanobeir"}:
+    if not specs and sources.data and {*sources.tasks} != {"nanobeir"}:  # a task that names its sets itself
         specs = sorted(str(path) for path in Path(sources.data).glob("retrieval/*/") if [*path.glob("corpus*")])
     specs = [*specs, *(NANOBEIR if "nanobeir" in sources.tasks else ())]
     if not specs:
@@ -318,7 +312,7 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
         try:
             content = set_files(spec, split=sources.split)
             name = content.name + (f"-{sources.split}" if sources.split != "test" else "")
-        except InputError as error:  # raised when it is scored, so that the others still are
+        except InputError as error:  # `_run` raises it, so that other sets are still scored
             content = error
         for prefix in prefixes:
             yield TestSet(
@@ -331,7 +325,7 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
 
 
 def _run(model: Model, test_set: TestSet) -> Result:
-    """Scores the model on an index of its own, or on that of the index model; raises the error of a set that was not found."""
+    """Scores the model on its own index, or on the index model's; raises the error of a set that was not found."""
     if isinstance(test_set.content, InputError):
         raise test_set.content
     retrieval_set = read_set(test_set.content)
@@ -345,8 +339,8 @@ def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
     """The mean nDCG@10 over sets if there are several, without sets `A+B`, which measure retrieval across languages."""
     averages = {}
     for prefix in ("", ASYMMETRIC):
-        begin = f"{prefix}documents/"
-        names = [name for name in measured if name.startswith(begin) and name.endswith(NDCG) and "+" not in name]
+        scores = [name for name in measured if name.startswith(f"{prefix}documents/") and name.endswith(NDCG)]
+        names = [name for name in scores if "+" not in name]
         if len(names) > 1:
             averages[f"{prefix}{AVERAGE}"] = float(np.mean([measured[name] for name in names]))
     return averages

@@ -78,16 +78,16 @@ class Sources:
 
 @dataclass(frozen=True, kw_only=True)
 class TestSet:
-    """A set that succeeds or fails as a whole."""
+    """A set on which models are scored; it succeeds or fails as a whole."""
 
     __test__ = False  # not a test of pytest
 
     name: str
     protocol: str = ""
     files: tuple[str | Path, ...] = ()
-    """All files that it reads, a table perhaps behind `raw:` or `quoted:`; empty if it comes from the hub."""
+    """All files that it reads, tables perhaps with a prefix `raw:` or `quoted:`; empty if it comes from the hub."""
     content: Any = None
-    """What else `Evaluation.run` needs to know of it."""
+    """What else `Evaluation.run` needs to read or score it."""
     references: tuple[str, ...] = ()
     """Fields of `Model` with other models on which the result depends: `index_model`, `teacher`."""
     is_repeatable: bool = True
@@ -110,13 +110,13 @@ class TestSet:
 
 
 class Result(NamedTuple):
-    """Result of a set: plain (JSON) data, which is cached."""
+    """A model's result on a set, as plain (JSON) data that can be cached."""
 
     scores: Mapping[str, float]
     scored_pairs: Mapping[str, Any] | None = None
     """Graded pairs to plot, as `pairs.scored_pairs` returns them."""
     details: Mapping[str, Sequence[float] | Mapping[str, float]] = MappingProxyType({})
-    """What scores are computed from, for paired tests: the similarity of each pair in the file's order, or the value of each query."""
+    """Values behind scores, for paired tests: the similarity of each pair in the file's order, or maps queries to their values."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -147,21 +147,22 @@ class Evaluation:
 
 
 def average_of(average: str, scores: Sequence[str]) -> Callable[[Mapping[str, float]], Mapping[str, float]]:
-    """The mean of these scores, named `average`, if all were measured."""
-    return lambda measured: (
-        {average: float(np.mean([measured[name] for name in scores]))} if {*scores} <= measured.keys() else {}
-    )
+    """Makes `Evaluation.averages` for one average, called `average`: the mean of `scores`, if all of them were measured."""
+
+    def averages(measured: Mapping[str, float]) -> Mapping[str, float]:
+        is_complete = {*scores} <= measured.keys()
+        return {average: float(np.mean([measured[name] for name in scores]))} if is_complete else {}
+
+    return averages
 
 
 class EmbeddingCache:
-    """An `Embed` that computes each distinct sentence once and keeps its vector in memory.
-
-    Sets share sentences: SST2 has two thirds of MR's, SICK-E most of SICK-R's. A cached vector may differ from a new one by
-    rounding. All tasks of `evaluate` together keep 300,000 vectors: 0.5 GB for MiniLM, 1.3 GB for 1,024 dimensions.
-    """
+    """An `Embed` that computes each distinct sentence once, because sets share sentences, and keeps its vector in memory. All tasks of
+    `evaluate` together keep 300,000 vectors, 0.5 GB for MiniLM. A cached vector may differ from a new one by rounding."""
 
     def __init__(self, embed: Embed):
-        self._embed, self._vectors = embed, {}
+        self._embed = embed
+        self._vectors: dict[str, np.ndarray] = {}
 
     def __call__(self, sentences: Sequence[str]) -> Float[np.ndarray, "n e"]:
         new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in self._vectors]
@@ -172,8 +173,8 @@ class EmbeddingCache:
 
 
 def read_table(file: str | Path, columns: Sequence[str], *, headerless: bool = False) -> list[tuple[str, ...]]:
-    """The cells of each row in these columns, read by `data.text.read` but without outer white space; leaves out blank rows, and
-    raises `InputError` for a missing column or an empty cell."""
+    """The cells of a table's rows in some columns, without outer white space; blank rows are left out. Raises `InputError` for a
+    missing column or an empty cell. `data.text.read` explains `headerless`."""
     rows = []
     for row in read([str(file)], columns, numbers=True, headerless=headerless):
         cells = tuple(map(str.strip, row))
@@ -185,19 +186,19 @@ def read_table(file: str | Path, columns: Sequence[str], *, headerless: bool = F
 
 
 def labelled(
-    file: str | Path, sentences: Sequence[str], classes: Sequence[str]
+    file: str | Path, columns: Sequence[str], classes: Sequence[str]
 ) -> tuple[Integer[np.ndarray, " n"], list[tuple[str, ...]]]:
-    """For each row of a table, the index in `classes` of its `label`, and its cells in the columns `sentences`; raises `InputError`
-    for any other label."""
-    rows = read_table(file, ("label", *sentences))
+    """Reads a table of labelled sentences: for each row, the index of its `label` in `classes`, and its cells in `columns`. Raises
+    `InputError` for a label that is not in `classes`."""
+    rows = read_table(file, ("label", *columns))
     if wrong := [label for label, *_ in rows if label not in classes]:
         raise InputError(f"{file}: label {wrong[0]!r:.40} is not one of {', '.join(classes)}.")
     return np.array([classes.index(label) for label, *_ in rows]), [row[1:] for row in rows]
 
 
 def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, " n"], *, name: str) -> float:
-    """Spearman's rank correlation, in [-1, 1]; ties get their mean rank. Raises `InputError`, which begins with the `name` of the
-    pairs, if all similarities or all references are equal."""
+    """Spearman's rank correlation, in [-1, 1]; ties get their mean rank. Raises `InputError` if all similarities or all references
+    are equal; its message begins with `name`, that of the pairs."""
     refuse_collapsed(reference, f"{name}: the reference finds all {len(reference)} pairs")
     refuse_collapsed(similarities, f"{name}: the model finds all {len(similarities)} pairs")
     from scipy import stats  # imported here: it takes over a second
@@ -224,8 +225,9 @@ def refuse_collapsed(similarities: Real[np.ndarray, " n"], finding: str) -> None
 
 
 def refuse_same_vectors(vectors: Float[np.ndarray, "n e"], texts: Sequence[str], kind: str) -> None:
-    """Raises `InputError` if all vectors point the same way although texts differ; `kind` is what the texts are, such as `sentences`."""
+    """Raises `InputError` if all vectors point the same way although texts differ; `kind` names the texts, such as `sentences`."""
     if len(set(texts)) > 1:
         unit = unit_rows(vectors)
-        similarities = np.einsum("ne,e->n", unit, unit[np.argmax(np.any(vectors, axis=1))])
+        reference = unit[np.argmax(np.any(vectors, axis=1))]  # the first vector that is not zero
+        similarities = np.einsum("ne,e->n", unit, reference)
         refuse_collapsed(similarities, f"the model finds all {len(vectors):,} {kind}")

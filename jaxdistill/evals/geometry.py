@@ -47,45 +47,46 @@ PROTOCOL = (
 
 
 def measures(pairs: GradedPairs, embed: Embed) -> Mapping[str, float]:
-    """`geometry/...`: alignments, uniformities in nats, cosines and correlations in [-1, 1]."""
+    """Scores `geometry/...` of a model: alignments, uniformities in nats, cosines and correlations in [-1, 1]."""
     vectors, left, right = vectors_of_pairs(embed, pairs.first, pairs.second)
     first, second = vectors[left], vectors[right]
     same = pairs.scores > 4.0
-    between = (vectors @ vectors.T)[np.triu_indices(len(vectors), k=1)]  # all pairs of distinct sentences
+    cosines = (vectors @ vectors.T)[np.triu_indices(len(vectors), k=1)]  # all pairs of distinct sentences
     texts = zip(pairs.first, pairs.second, strict=True)
     edits = np.array([edit_distance(first_text.split(), second_text.split()) for first_text, second_text in texts])
     similarities = np.einsum("ne,ne->n", first, second)
+    clinical_vectors = unit_vectors(embed, OUT_OF_DOMAIN)
     return {
         "geometry/alignment": alignment(first[same], second[same], power=2),
-        "geometry/uniformity": uniformity(between, power=2),
+        "geometry/uniformity": uniformity(cosines, power=2),
         "geometry/alignment (DistilCSE)": alignment(first[same], second[same], power=1),
-        "geometry/uniformity (DistilCSE)": uniformity(between, power=1),
-        "geometry/anisotropy": float(np.mean(between)),
+        "geometry/uniformity (DistilCSE)": uniformity(cosines, power=1),
+        "geometry/anisotropy": float(np.mean(cosines)),
         "geometry/edit distance": spearman(edits, similarities, name=pairs.name),
         "geometry/edit distance of gold": spearman(edits, pairs.scores, name=pairs.name),
-        # The scalar product of two unit vectors.
-        "geometry/out-of-domain cosine": float(np.prod(unit_vectors(embed, OUT_OF_DOMAIN), axis=0).sum()),
+        "geometry/out-of-domain cosine": float(np.sum(clinical_vectors[0] * clinical_vectors[1])),
     }
 
 
 def alignment(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n e"], *, power: int) -> float:
-    """`E ||f(x) - f(y)||^power` over pairs of unit vectors: 2 in Wang and Isola's equation 1, 1 in DistilCSE's 8."""
+    """`E ||f(x) - f(y)||^power` over pairs of unit vectors; `power` is 2 in Wang and Isola's equation 1, 1 in DistilCSE's 8."""
     return float(np.mean(np.linalg.norm(first - second, axis=1) ** power))
 
 
 def uniformity(cosines: Float[np.ndarray, " n"], *, power: int) -> float:
-    """`log E exp(-2 ||f(x) - f(y)||^power)` from cosines of pairs: 2 in Wang and Isola's equation 2, 1 in DistilCSE's 8."""
+    """`log E exp(-2 ||f(x) - f(y)||^power)` from cosines of pairs; `power` is 2 in Wang and Isola's equation 2, 1 in DistilCSE's 8."""
     distances = np.sqrt(np.maximum(2.0 - 2.0 * cosines, 0.0))
     return float(np.log(np.mean(np.exp(-2.0 * distances**power))))
 
 
 def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
     """Levenshtein distance of two lists of words: the fewest insertions, deletions and replacements."""
-    row = list(range(len(second) + 1))
+    row = list(range(len(second) + 1))  # edits from no word to each prefix of `second`
     for count, word in enumerate(first, start=1):
-        before, row[0] = row[0], count  # `before`: the distance of both lists without their last words
-        for column, other in enumerate(second, start=1):
-            before, row[column] = row[column], min(row[column] + 1, row[column - 1] + 1, before + (word != other))
+        previous, row = row, [count]
+        for column, other in enumerate(second):
+            replaced = previous[column] + (word != other)
+            row.append(min(replaced, previous[column + 1] + 1, row[column] + 1))
     return row[-1]
 
 
@@ -99,14 +100,15 @@ EVALUATION = Evaluation(
 
 
 def whitening(vectors: Float[np.ndarray, "n e"]) -> Callable[[Float[np.ndarray, "m e"]], Float[np.ndarray, "m e"]]:
-    """The map that gives these vectors zero mean and identity covariance; raises `InputError` if there are at most `e` of them.
+    """The linear map that gives `vectors` zero mean and identity covariance; raises `InputError` if there are at most `e` vectors.
 
     Su et al., Whitening Sentence Representations for Better Semantics and Faster Retrieval, arXiv 2103.15316, equations 5 to 8:
     `(x - mean) U S^(-1/2)`, where the covariance of a text's vectors is `U S U^T`. Difference from its code: directions without
     variance become zero. The mean of a BERT's tokens has such a direction because of the last LayerNorm; the code divides a
     rounding error by itself there.
     """
-    if len(vectors) <= (width := vectors.shape[1]):
+    width = vectors.shape[1]
+    if len(vectors) <= width:
         raise InputError(
             f"whiten needs a text with more than {width} distinct sentences, the width of the vectors; it has {len(vectors)}."
         )
@@ -115,7 +117,7 @@ def whitening(vectors: Float[np.ndarray, "n e"]) -> Callable[[Float[np.ndarray, 
 
 
 def whitening_on(embed: Embed, specs: Sequence[str]) -> Callable[[np.ndarray], np.ndarray]:
-    """The whitening of a model's vectors of a text, fitted to at most `WHITENING_SENTENCES` random distinct sentences of it."""
+    """The whitening of a model's vectors, fitted to at most `WHITENING_SENTENCES` random distinct sentences of the texts `specs`."""
     sentences = list(dict.fromkeys(sentence for (sentence,) in read(specs)))
     if len(sentences) > WHITENING_SENTENCES:
         rows = np.random.default_rng(0).choice(len(sentences), WHITENING_SENTENCES, replace=False)
@@ -124,10 +126,12 @@ def whitening_on(embed: Embed, specs: Sequence[str]) -> Callable[[np.ndarray], n
 
 
 def _run_speed(model: Model, test_set: TestSet) -> Mapping[str, float]:
-    pairs, embed = sts.read_set(*test_set.content), model.timed
+    """Rates in sentences per second, one sentence a call and in batches; number of parameters, and size of the weights."""
+    pairs = sts.read_set(*test_set.content)
+    embed = model.timed
     assert embed is not None
     sentences = [*pairs.first, *pairs.second]
-    # Every tenth sentence by length, the longest one among them, so that all shapes are compiled.
+    # Compiles all shapes before timing; every tenth sentence by length, from the longest, has them all.
     for sentence in sorted(sentences, key=len, reverse=True)[::10]:
         embed([sentence])
     embed(sentences)

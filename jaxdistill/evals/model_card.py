@@ -1,6 +1,6 @@
 """Writes the model card of an export: how the model was made, its scores, and how to use it.
 
-A run writes the facts to `card.json` in the workdir, so that any of its checkpoints can be exported with them later.
+A run writes the card's `Facts` to `card.json` in the workdir, so that any of its checkpoints can be exported with them later.
 """
 
 import dataclasses
@@ -66,7 +66,7 @@ class Facts:
 
 
 def public_command(command: str) -> str:
-    """The command with every local path shortened to its last part; a call from Python already has none."""
+    """The command with every local path shortened to its last part; a call from Python is written without local paths."""
     if command.startswith("jaxdistill."):
         return command
     return shlex.join(map(public_argument, shlex.split(command)))
@@ -78,7 +78,8 @@ def public_argument(argument: str) -> str:
     if name.lstrip("-") == "config":
         path, colon, preset = value.partition(":")
         folder = "configs/" if Path(path).parent.name == "configs" else ""
-        return f"{name}={folder}{Path(path).name}{colon}{re.sub('(?<==)[^:=]*/', '', preset)}"
+        preset = re.sub("(?<==)[^:=]*/", "", preset)  # values of the preset's arguments, too
+        return f"{name}={folder}{Path(path).name}{colon}{preset}"
     if "/" not in value or value.startswith("("):  # no path, or the rules of run.sharding
         return argument
     return f"{name}={','.join(public_name(spec.strip()) for spec in value.split(','))}"
@@ -96,28 +97,28 @@ def read_facts(folder: str | Path) -> Facts | None:
 
 
 def model_card(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence[Mapping[str, str]] = ()) -> str:
-    """The README of an exported model: markdown with the YAML header that model hubs read.
-
-    `spec` names the model in the code examples; `forms` are rows of measurements of ONNX files, which map columns to cells.
-    """
-    definition, pooling = model.definition, str(model.definition.pooling)
-    library = ["sentence-transformers"] if definition.pooling.in_sentence_transformers else []
-    kinds = (
-        ["cross-encoder", "text-ranking"] if definition.reads_pairs else ["sentence-similarity", "feature-extraction"]
-    )
+    """The README of an exported model: markdown with the YAML header that model hubs read. `spec` names the model in the code
+    examples; `forms` are rows of measurements of ONNX files, which map columns to cells."""
+    definition = model.definition
+    pooling = str(definition.pooling)
+    library = "sentence-transformers" if definition.pooling.in_sentence_transformers else ""
+    tags = ["sentence-similarity", "feature-extraction"]
+    if definition.reads_pairs:
+        tags = ["cross-encoder", "text-ranking"]
     # An export without a stated origin names itself here, and its public name looks like one of the hub.
     base = [name for name in facts.base_models.split(", ") if is_hub_name(name) and not name.endswith("/export")]
-    metadata = {  # https://huggingface.co/docs/hub/model-cards; fields of unknown value are left out
+    metadata = {  # https://huggingface.co/docs/hub/model-cards
         "language": facts.languages.split(", ") if facts.languages else [],
-        "library_name": "".join(library),
+        "library_name": library,
         "pipeline_tag": "text-ranking" if definition.reads_pairs else "sentence-similarity",
         "base_model": base,
         "base_model_relation": "finetune" if base else "",  # otherwise hubs take several base models for a merge
         "datasets": [*dict.fromkeys(HUB_DATA.findall(facts.data))],
-        "tags": [*library, *kinds, "distillation", "jaxdistill"],
+        "tags": list(filter(None, [library, *tags, "distillation", "jaxdistill"])),
     }
-    stated = {name: value for name, value in metadata.items() if value}
-    has_head, is_static = bool(definition.dense) or definition.reads_pairs, definition.architecture.is_static
+    known_metadata = {name: value for name, value in metadata.items() if value}
+    is_static = definition.architecture.is_static
+    has_head = definition.dense or definition.reads_pairs
     return filled(
         "model_card.md",
         facts=facts,
@@ -129,7 +130,7 @@ def model_card(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence
         pooled_by_hand=pooling in ("mean", "cls") and not (has_head or is_static),
         prompts=model.role_prompts,
         forms=forms,
-        metadata=yaml.safe_dump(stated, sort_keys=False, allow_unicode=True),
+        metadata=yaml.safe_dump(known_metadata, sort_keys=False, allow_unicode=True),
         software=", ".join(f"{name} {version}" for name, version in versions().items()),
     )
 
@@ -140,19 +141,17 @@ def averaged_steps(steps: Sequence[int]) -> str:
 
 
 def origin_of(*models: SentenceModel) -> dict[str, str]:
-    """`base_models` and `languages` for the `Facts` of a model made from `models`: all their base models, and their common languages.
-
-    A model whose card states no language does not limit the common ones.
-    """
+    """The fields `base_models` and `languages` of the `Facts` of a model that is made from `models`. They list the base models of
+    all, and the languages that all have in common; models that state no language are ignored."""
     stated = [model.languages for model in models if model.languages]
-    shared = [language for language in next(iter(stated), ()) if all(language in others for others in stated)]
+    shared = [language for language in next(iter(stated), ()) if all(language in languages for languages in stated)]
     base_models = dict.fromkeys(name for model in models for name in model.base_models)
     return {"base_models": ", ".join(base_models), "languages": ", ".join(shared)}
 
 
 def filled(name: str, **values: Any) -> str:
-    """Fills a template of `core/assets/` with values; a name without a value is an error. An .html template escapes values itself,
-    an .md one by the filters `plain`, `code` and `literal` (a string of Python and JavaScript)."""
+    """Fills the template `name` of `core/assets/` with values; a variable without a value is an error. Values are escaped in .html; a
+    .md template escapes them by the filters `plain`, `code` and `literal` (a string of Python and JavaScript)."""
     # Imported here, because most programs need no template.
     import jinja2
 
@@ -168,14 +167,14 @@ def filled(name: str, **values: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """The text as Markdown that shows it as it is, in one line, also in a table."""
+    """Markdown that shows the text literally, in one line, also within a table."""
     return MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
 
 
 def code(text: str) -> str:
-    """The text as code within a line of Markdown, also in a table; line ends become `\\n`."""
+    """The text as code within a line of Markdown, also within a table; line ends become `\\n`."""
     line = "\\n".join(text.splitlines()) + ("\\n" if text.endswith("\n") else "")
     if not re.search("[`|]|^ .* $", line):
         return f"`{line}`"
-    # A table would split such code, and a code span end in it or lose its spaces.
+    # In a code span, `|` would split a table's cell, a backtick end the span, and outer spaces be lost.
     return f"<code>{MARKUP.sub(lambda match: f'&#{ord(match[0])};', line)}</code>"

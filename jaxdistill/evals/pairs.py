@@ -1,4 +1,4 @@
-"""Scores the similarities of sentence pairs: their correlation with grades, and how well they separate two classes.
+"""Scores similarities of sentence pairs by their correlation with grades, or by how well they separate two classes.
 
 Without a file of graded pairs, the sets are QQP, QNLI and MRPC by the protocol of Trans-Encoder (Liu et al., ICLR 2022,
 https://arxiv.org/abs/2109.13059, section 3 and Table 2): the area under the ROC curve of cosine similarity against the binary
@@ -38,7 +38,7 @@ DEV: Mapping[str, tuple[str, slice]] = {
     "qnli-dev/auc": ("pairs/qnli.dev.tsv.gz", slice(1000)),
     "mrpc-dev/auc": ("transfer/mrpc.train.tsv.gz", slice(408)),
 }
-"""Maps metrics of sets that choose models to the same."""
+"""Maps metrics of sets that choose models to their file in a data folder, and their rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +72,13 @@ def pairs_auc(embed: Embed | Scorer, pairs: GradedPairs) -> float:
 
 
 def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> dict[str, Any]:
-    """Name, `gold` scores and a model's `similarities`, rounded to four decimals, of pairs, for a scatter plot."""
+    """Data of a scatter plot: the pairs' `name` and `gold` scores, and a model's `similarities`, rounded to four decimals."""
     rounded = np.round(similarities.astype(np.float64), 4).tolist()
     return {"name": pairs.name, "gold": pairs.scores.tolist(), "similarities": rounded}
 
 
 def read_pairs(file: str | Path) -> GradedPairs:
-    """Reads a file of graded pairs; raises `InputError` for a bad row."""
+    """Reads a file of graded pairs, with or without a column `subset`; raises `InputError` for a bad row."""
     try:
         rows = evaluation.read_table(file, (*COLUMNS, "subset"))
     except MissingColumn:
@@ -95,13 +95,15 @@ def read_pairs(file: str | Path) -> GradedPairs:
 
 
 def binary_pairs(file: str | Path, rows: slice) -> GradedPairs:
-    """The rows `rows` of a file with the columns `label`, `sentence1` and `sentence2`; the labels, 0 and 1, become scores."""
+    """Some rows of a file with the columns `label`, `sentence1` and `sentence2`; the labels, 0 and 1, become scores."""
     labels, texts = evaluation.labelled(file, ("sentence1", "sentence2"), ("0", "1"))
-    first, second = (tuple(row[side] for row in texts[rows]) for side in (0, 1))
+    first = tuple(sentence for sentence, _ in texts[rows])
+    second = tuple(sentence for _, sentence in texts[rows])
     return GradedPairs(name=Path(file).name, first=first, second=second, scores=labels[rows].astype(np.float64))
 
 
 def _sets(sources: Sources) -> Iterator[TestSet]:
+    """The user's file of pairs, or otherwise the sets of two classes in the data folder, whose `content` is their rows."""
     if sources.pairs:
         protocol = "Spearman of cosine similarity and score; AUC where all scores are 0 or 1"
         yield TestSet(name="pairs", protocol=protocol, files=(file_of("pairs", sources.pairs),))
@@ -115,7 +117,8 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float] | Result:
-    if test_set.content:  # the rows of a set with labels
+    """The AUC of a set of two classes; Spearman's correlation of the user's pairs, with the AUC if their scores are 0 and 1."""
+    if test_set.content:  # a set of two classes
         return {test_set.name: pairs_auc(model.embed, binary_pairs(test_set.file, test_set.content))}
     pairs = read_pairs(test_set.file)
     predicted = similarities(model.embed, pairs.first, pairs.second)

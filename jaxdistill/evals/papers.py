@@ -1,4 +1,4 @@
-"""Reads the papers' published scores, which programs show beside measured ones.
+"""Reads published scores of papers, which programs show beside measured ones.
 
 `configs/papers/NAME.toml` holds a paper's tables with the cells as printed. A reference such as `congen:tinybert-l4` names the
 file and the `key` of a row. In a table whose columns are models, `COLUMN` in a key stands for the column's entry in `keys`.
@@ -58,15 +58,16 @@ def papers() -> Mapping[str, Mapping[str, Any]]:
 def rows() -> Mapping[str, Cited]:
     """Maps references to rows, of all papers. If two tables of a paper disagree, the first one counts."""
     by_reference: dict[str, Cited] = {}
-    for paper, table in ((paper, table) for paper, content in papers().items() for table in content["tables"]):
+    tables = [(paper, table) for paper, content in papers().items() for table in content["tables"]]
+    for paper, table in tables:
         keys = table.get("keys", [""] * len(table["columns"]))
         for row in table["rows"]:
             for key, score, cell in zip(keys, table["scores"], row["cells"], strict=True):
-                reference = f"{paper}:{row['key'].replace(COLUMN, key)}"
-                if score:
-                    found = by_reference.setdefault(reference, Cited(reference=reference, scores={}, sources={}))
-                    found.scores.setdefault(score, float(cell) / 100)
-                    found.sources.setdefault(score, table["source"])
+                if score:  # something here measures the column
+                    reference = f"{paper}:{row['key'].replace(COLUMN, key)}"
+                    known = by_reference.setdefault(reference, Cited(reference=reference, scores={}, sources={}))
+                    known.scores.setdefault(score, float(cell) / 100)
+                    known.sources.setdefault(score, table["source"])
     return by_reference
 
 
@@ -81,7 +82,7 @@ def cited(reference: str, option: str) -> Cited:
 
 
 def references_of(preset: str, stages: int) -> list[str]:
-    """The row of a paper that each stage of a preset (`FILE.py:PRESET:ARGUMENT`) repeats; empty for a stage without one."""
+    """For each stage of a preset (`FILE.py:PRESET:ARGUMENT`), the reference to the paper's row that it repeats; empty if none."""
     for paper, content in papers().items():
         for pattern, repeated in content["presets"].items():
             if match := re.fullmatch(re.escape(pattern).replace(r"\*", "([^:]+)"), preset):

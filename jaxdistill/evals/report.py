@@ -1,7 +1,4 @@
-"""Shows scores: tables that programs print, and the report of a training or an evaluation, one HTML page to mail and archive.
-
-The page has tables and figures, and no scripts.
-"""
+"""Shows scores in tables that programs print, and in reports of trainings and evaluations, each one HTML page without scripts."""
 
 import base64
 import io
@@ -25,8 +22,7 @@ from jaxdistill.evals.model_card import filled
 
 PAGE = "index.html"
 LOSS_COLOR, METRIC_COLORS = "#3b6ea5", ("#c2573a", "#4f8a4c", "#7b5aa6", "#8a6d3b")
-DEV_SCORES = ("/spearman", "/auc", "/ndcg@10", "/recall@1", "/recall@10")
-"""Suffixes of the names of dev scores."""
+DEV_SCORE_ENDS = ("/spearman", "/auc", "/ndcg@10", "/recall@1", "/recall@10")
 COSTS = {
     "parameters": ("parameters", "{:,}".format),
     "size_bytes": ("weights file (MB)", lambda size: f"{size / 1e6:.1f}"),
@@ -52,7 +48,7 @@ class Entry:
 
 
 class ScoreRow(NamedTuple):
-    """A score of all models."""
+    """One score or cost of all models, as a row of a table."""
 
     label: str
     cells: list[str]
@@ -61,34 +57,37 @@ class ScoreRow(NamedTuple):
 
 
 def score_rows(entries: Sequence[Entry], teacher: str = "") -> tuple[list[ScoreRow], list[ScoreRow], list[ScoreRow]]:
-    """Rows of the main scores, of costs, and of all other scores; leaves out rows without any value. Only main scores have shares."""
+    """Rows of the main scores, of costs, and of all other scores; leaves out costs that no entry has. Main scores also get shares of
+    the score of the entry called `teacher`, if there is one."""
     names = list(dict.fromkeys(name for entry in entries for name in entry.scores))
-    main, with_units = {}, set()
+    headings: dict[str, str] = {}  # of main scores
+    with_units = set[str]()
     for evaluation in suite.evaluations():
-        own = [name for name in names if evaluation.owns(name)]
-        if evaluation.has_units:
-            with_units.update(own)
-            own = []
+        owned = [name for name in names if evaluation.owns(name)]
         with_heading = {name: heading for name, heading in evaluation.headings.items() if name in names}
-        main |= with_heading or dict(zip(own, own, strict=True))
-    reference = next((entry.scores for entry in entries if entry.name == teacher), {})
-    compared = [entry.name != teacher and not entry.is_cited for entry in entries]
-    scores, costs = {}, []
+        if evaluation.has_units:
+            with_units.update(owned)
+        elif not with_heading:
+            with_heading = {name: name for name in owned}
+        headings |= with_heading
+    teacher_scores = next((entry.scores for entry in entries if entry.name == teacher), {})
+    rows = {}
     for name in names:
         form = plain_number if name in with_units else hundredfold
         values = [entry.scores.get(name) for entry in entries]
-        cells, shares = ["–" if value is None else form(value) for value in values], []
-        if name in main and (whole := reference.get(name, 0.0)) > 0.0:
-            pairs = zip(values, compared, strict=True)
-            shares = [
-                f"{value / whole:.1%}" if value is not None and is_compared else "" for value, is_compared in pairs
-            ]
-        scores[name] = ScoreRow(main.get(name, name), cells, shares)
+        shares = []
+        if name in headings and teacher_scores.get(name, 0.0) > 0.0:
+            for entry, value in zip(entries, values, strict=True):
+                has_share = entry.name != teacher and not entry.is_cited
+                shares.append(f"{value / teacher_scores[name]:.1%}" if value is not None and has_share else "")
+        cells = ["–" if value is None else form(value) for value in values]
+        rows[name] = ScoreRow(headings.get(name, name), cells, shares)
+    costs = []
     for name, (label, form) in COSTS.items():
         values = [entry.costs.get(name) for entry in entries]
         if any(values):
             costs.append(ScoreRow(label, ["–" if value is None else form(value) for value in values]))
-    return [scores[name] for name in main], costs, [scores[name] for name in names if name not in main]
+    return [rows[name] for name in headings], costs, [rows[name] for name in names if name not in headings]
 
 
 def score_table(entries: Sequence[Entry]) -> Table:
@@ -118,30 +117,31 @@ def hundredfold(score: float) -> str:
 
 def plain_number(value: float) -> str:
     """A value that has its own unit: four decimals below 10, one below 100, none above."""
-    decimals = 4 if abs(value) < 10 else 1 if abs(value) < 100 else 0
-    return f"{value:,.{decimals}f}"
+    if abs(value) < 10:
+        return f"{value:,.4f}"
+    return f"{value:,.1f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 def stage_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """One row per stage, with a column for the paper's STS if any stage repeats a paper.
-
-    A row has the stage's `number`, `form`, `student`, dev `metric`, the warning `no_gain` (or an empty text), and scores in [-1, 1]
-    or None: `before` and `after` training by the metric, `sts` and `paper`.
-    """
-    cites = any(row["paper"] is not None for row in rows)
+    """One row per stage, with a column for the paper's STS if any stage repeats a paper. A row has the stage's `number`, `form`,
+    `student`, dev `metric`, the warning `no_gain` (or an empty text), and scores in [-1, 1] or None: `before` and `after` training by
+    the metric, `sts` and `paper`."""
+    repeats_paper = any(row["paper"] is not None for row in rows)
     table = Table(box=SIMPLE_HEAD)
     for name in ("stage", "form", "student", "metric"):
         table.add_column(name, overflow="fold")
-    for name in ("before", "after", "gain", "STS", *(["paper's STS"] if cites else [])):
+    for name in ("before", "after", "gain", "STS", *(["paper's STS"] if repeats_paper else [])):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        gain = "NO GAIN" if row["no_gain"] else "-"
-        if not row["no_gain"] and row["before"] is not None and row["after"] is not None:
+        gain = "-"
+        if row["no_gain"]:
+            gain = "NO GAIN"
+        elif row["before"] is not None and row["after"] is not None:
             gain = f"{100 * (row['after'] - row['before']):+.2f}"
         scores = (row[name] for name in ("before", "after", "sts", "paper"))
         before, after, sts, paper = ("-" if score is None else hundredfold(score) for score in scores)
         shown = [str(row["number"]), row["form"] or "-", row["student"], row["metric"], before, after, gain, sts]
-        table.add_row(*shown, *([paper] if cites else []))
+        table.add_row(*shown, *([paper] if repeats_paper else []))
     return table
 
 
@@ -154,11 +154,11 @@ def write_page(
     teacher: str = "",
     plot: Path | None = None,
     warning: str = "",
-) -> Path:
-    """Writes the page; returns its path.
+) -> None:
+    """Writes the page of a report.
 
     Args:
-      sections: maps headings at the end of the page to terms with their lines.
+      sections: maps headings of sections at the end of the page to their lines, each a term and its text.
       teacher: name of the entry with which others are compared; empty: none.
       plot: the plot of a training.
       warning: a prominent line below the title.
@@ -169,7 +169,6 @@ def write_page(
     page = filled("report.html", title=title, warning=warning, teacher=teacher, models=models, **content)
     with writing(path):
         write_atomic(path, page)
-    return path
 
 
 def entries_of(content: Mapping[str, Any]) -> list[Entry]:
@@ -180,8 +179,8 @@ def entries_of(content: Mapping[str, Any]) -> list[Entry]:
         # 0 stands for not applicable, such as the bytes of an ensemble's vectors.
         costs = {name: row[name] or None for name in ("parameters", "size_bytes", "vector_bytes")}
         costs["sentences_per_s"] = row["scores"].get(geometry.RATE)
-        name, scores, pairs = names[row["model"]], row["scores"], row["scored_pairs"]
-        entries.append(Entry(name=name, scores=scores, costs=costs, scored_pairs=pairs))
+        name = names[row["model"]]
+        entries.append(Entry(name=name, scores=row["scores"], costs=costs, scored_pairs=row["scored_pairs"]))
     return entries + [Entry(name=row["label"], scores=row["scores"], is_cited=True) for row in content["papers"]]
 
 
@@ -194,7 +193,7 @@ def failures(content: Mapping[str, Any]) -> dict[str, str]:
 
 
 def write_evaluation(content: Mapping[str, Any], path: Path) -> None:
-    """Writes the report of an evaluation with this content of the results file."""
+    """Writes the report of an evaluation, from the content of its results file."""
     inputs = {name: value for name, value in content["inputs"].items() if value}
     settings = {name: ", ".join(value) if isinstance(value, list) else str(value) for name, value in inputs.items()}
     settings["Missing sets"] = " ".join(content["absent"])
@@ -206,8 +205,8 @@ def write_evaluation(content: Mapping[str, Any], path: Path) -> None:
 
 
 def short_names(specs: Sequence[str]) -> dict[str, str]:
-    """Maps models to names in tables: the end of the path, or the whole path if two models share the end. An ensemble has the names
-    of its members."""
+    """Maps models (paths, or `A+B` for an ensemble) to their names in tables. A name is the end of the path, or the whole path if two
+    models share the end. An ensemble has the names of its members."""
     members = list(dict.fromkeys(member for spec in specs for member in spec.split("+")))
     ends = []
     for member in members:
@@ -218,12 +217,12 @@ def short_names(specs: Sequence[str]) -> dict[str, str]:
 
 
 def read_curves(metrics_path: Path) -> dict[str, list[tuple[int, float]]]:
-    """Maps `loss` and dev scores of a run to lists of `(step, value)`; the last value counts if a resumed run repeated a step."""
+    """Maps `loss` and the dev scores of a run to lists of `(step, value)`; of a step that a resumed run repeated, the last value."""
     values: dict[str, dict[int, float]] = {"loss": {}}
     for row in map(json.loads, metrics_path.read_text(encoding="utf-8").splitlines()):
         for name, value in row.items():
             is_number = isinstance(value, int | float) and math.isfinite(value)
-            if is_number and "step" in row and (name == "loss" or name.endswith(DEV_SCORES)):
+            if is_number and "step" in row and (name == "loss" or name.endswith(DEV_SCORE_ENDS)):
                 values.setdefault(name, {})[row["step"]] = value
     return {name: sorted(by_step.items()) for name, by_step in values.items()}
 
@@ -255,7 +254,7 @@ def training_plot(metrics_path: Path, out_png: Path, *, title: str = "Training")
 
 
 def images(entries: Sequence[Entry], plot: Path | None = None) -> list[dict[str, str]]:
-    """The figures of a report that have data: `title`, a `note` on how to read it, and `address`, the figure itself as `data:`."""
+    """The figures of a report, each as `title`, `note` (how to read it) and `address` (the PNG as a `data:` URL)."""
     drawn: list[tuple[str, str, bytes]] = []
     if plot:
         note = "The star is the best dev score. Losses of different objectives are not comparable."
@@ -269,10 +268,8 @@ def images(entries: Sequence[Entry], plot: Path | None = None) -> list[dict[str,
         panel.set(xlabel="gold score", ylabel="cosine similarity", ylim=limits)
         note = f"{len(pairs['gold']):,} pairs of {pairs['name']}. A good model's points rise from left to right in a narrow band."
         drawn.append((f"Gold score and similarity: {name}", note, _png(figure)))
-    address = "data:image/png;base64,{}".format
-    return [
-        {"title": title, "note": note, "address": address(base64.b64encode(png).decode())} for title, note, png in drawn
-    ]
+    urls = [f"data:image/png;base64,{base64.b64encode(png).decode()}" for _, _, png in drawn]
+    return [{"title": title, "note": note, "address": url} for (title, note, _), url in zip(drawn, urls, strict=True)]
 
 
 def _canvas(*, height: float, width: float, panels: int = 1) -> tuple[Any, Sequence[Any]]:
@@ -291,6 +288,6 @@ def _canvas(*, height: float, width: float, panels: int = 1) -> tuple[Any, Seque
 def _png(figure: Any) -> bytes:
     png = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # of a name in another script
         figure.savefig(png, dpi=130)
     return png.getvalue()

@@ -1,4 +1,4 @@
-"""Measures retrieval of short texts by cosine: translations among other sentences, and entities in a catalogue.
+"""Measures how well cosine similarity retrieves translations of sentences, and entities in a catalogue.
 
 Translations: recall at 1 of a sentence's translation among all, in both directions. The protocol follows LASER's Tatoeba test
 (Artetxe and Schwenk, TACL 2019, https://arxiv.org/abs/1812.10464), which reports the error rate, one minus recall. A table has one
@@ -36,18 +36,19 @@ METRIC = "entities/recall@1"
 
 
 def score_names(name: str) -> tuple[str, str]:
-    """The two scores of a set of translations: from its first language to the second, and back."""
+    """Names of the two scores of a set of translations: from its first language to the second, and back."""
     first, second = name.rpartition(".")[2].split("-")
-    begin = name if name in PUBLISHED else f"bitext/{name}"
-    return f"{begin}/{first}-{second} recall@1", f"{begin}/{second}-{first} recall@1"
+    prefix = name if name in PUBLISHED else f"bitext/{name}"
+    return f"{prefix}/{first}-{second} recall@1", f"{prefix}/{second}-{first} recall@1"
 
 
 def translation_recalls(name: str, pairs: Sequence[tuple[str, str]], embed: Embed) -> Mapping[str, float]:
-    """`tatoeba.en-de/en-de recall@1` and `tatoeba.en-de/de-en recall@1`, in [0, 1]; equal translations are one candidate."""
+    """Recall at 1 in both directions, in [0, 1], by the names in `score_names`; each distinct translation is one candidate."""
     vectors, first, second = vectors_of_pairs(embed, *zip(*pairs, strict=True))
     scores = {}
     for score, queries, translations in zip(score_names(name), (first, second), (second, first), strict=True):
         candidates = np.array(list(dict.fromkeys(translations)))
+        # Candidates are rows of distinct sentences, so their numbers stand for the texts here.
         evaluation.refuse_same_vectors(vectors[candidates], list(map(str, candidates)), "sentences")
         _, found = nearest(vectors[queries], [vectors[candidates]], count=1)
         scores[score] = float(np.mean(candidates[found[:, 0]] == translations))
@@ -55,6 +56,7 @@ def translation_recalls(name: str, pairs: Sequence[tuple[str, str]], embed: Embe
 
 
 def _bitext_sets(sources: Sources) -> Iterator[TestSet]:
+    """The user's tables of translations, or without them, the published ones in the data folder."""
     specs = [f"{spec}/*-*.[ct]sv*" if Path(spec).is_dir() else spec for spec in sources.bitext]
     files = files_of("bitext", specs) or [sources.part("multilingual") / f"{name}.test.tsv.gz" for name in PUBLISHED]
     protocol = "recall at 1 of the nearest neighbour by cosine similarity (LASER's Tatoeba test)"
@@ -88,30 +90,33 @@ class EntitySet(NamedTuple):
     """Queries and the catalogue of one language."""
 
     language: str
-    entities: list[str]
-    """The catalogue, each entity once."""
+    catalogue: list[str]
+    """All entities, each once."""
     answers: Mapping[str, set[str]]
     """Maps queries to the entities to which they refer."""
 
 
 def entity_recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
-    """`entity/LANGUAGE recall@1` and so on, in [0, 1]."""
-    queries, catalogue = unit_vectors(embed, list(entities.answers)), unit_vectors(embed, entities.entities)
-    evaluation.refuse_same_vectors(catalogue, entities.entities, "entities")
+    """Scores `entity/LANGUAGE recall@1` and so on, in [0, 1], one for each of the `RANKS`."""
+    queries = unit_vectors(embed, list(entities.answers))
+    catalogue = unit_vectors(embed, entities.catalogue)
+    evaluation.refuse_same_vectors(catalogue, entities.catalogue, "entities")
     _, found = nearest(queries, [catalogue], count=RANKS[-1])
-    answers = zip(found, entities.answers.values(), strict=True)
-    is_hit = np.array([[entities.entities[row] in right for row in rows] for rows, right in answers])
+    results = zip(found, entities.answers.values(), strict=True)
+    is_hit = np.array([[entities.catalogue[row] in answers for row in rows] for rows, answers in results])
     return {f"entity/{entities.language} recall@{rank}": float(np.mean(is_hit[:, :rank].any(axis=1))) for rank in RANKS}
 
 
-def mean_recall(catalogues: Sequence[EntitySet], embed: Embed | Scorer) -> Mapping[str, float]:
-    """The `METRIC`."""
-    recalls = [entity_recalls(each, cast(Embed, embed))[f"entity/{each.language} recall@1"] for each in catalogues]
+def mean_recall(entity_sets: Sequence[EntitySet], embed: Embed | Scorer) -> Mapping[str, float]:
+    """The recall of entities at 1, averaged over languages, as `METRIC`; dev sets of entities refuse cross-encoders."""
+    recalls = []
+    for entities in entity_sets:
+        recalls.append(entity_recalls(entities, cast(Embed, embed))[f"entity/{entities.language} recall@1"])
     return {METRIC: float(np.mean(recalls))}
 
 
 def read_entities(file: str | Path) -> EntitySet:
-    """Reads a file of `query`, `entity`, `label`; raises `InputError` for a bad row."""
+    """Reads a file of `query`, `entity`, `label` (1: the query refers to the entity); raises `InputError` for a bad row."""
     labels, pairs = evaluation.labelled(file, ("query", "entity"), ("0", "1"))
     answers: dict[str, set[str]] = {}
     for (query, entity), label in zip(pairs, labels, strict=True):
@@ -123,11 +128,12 @@ def read_entities(file: str | Path) -> EntitySet:
 
 
 def _language(file: str | Path) -> str:
-    """The last part of the name before the suffix."""
+    """The language of a file of entities: the last part of its name before the suffixes, such as `de` of `radio.de.tsv.gz`."""
     return Path(Path(file).name.removesuffix(".gz")).stem.rpartition(".")[2]
 
 
 def _entity_sets(sources: Sources) -> Iterator[TestSet]:
+    """One set for each of the user's files of entities."""
     if not sources.entities and "entities" in sources.tasks:
         raise MissingSet("needs entities=FILE with query, entity, label.")
     protocol = "recall at 1, 5, 10 among all entities of the file (SimTDE, Table 3)"

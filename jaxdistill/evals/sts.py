@@ -12,6 +12,7 @@ Reimers and Gurevych (EMNLP 2020) added English with German and with French, whi
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -59,36 +60,34 @@ ADDED_TRACKS = ("en-de", "en-fr")
 
 
 def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subsets: bool) -> Result:
-    """Scores graded pairs by the name of their set; `averages` are among the scores.
-
-    Each distinct sentence is embedded once, even if several sets share it, in one call of `embed`. `subsets` also scores
-    `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted mean`, for sets in `SUBSETS` whose files name their subsets.
-    """
+    """Scores sets of graded pairs, a mapping from their names, and adds the `averages`. Each distinct sentence is embedded once, even
+    if several sets share it, in one call of `embed`. `subsets` also scores `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted
+    mean`, for sets in `SUBSETS` whose files name their subsets."""
     if not isinstance(embed, Scorer):
         embed = EmbeddingCache(embed)
         embed([sentence for pairs in graded.values() for sentence in (*pairs.first, *pairs.second)])
-    scores, to_plot = {}, {}
+    scores, scored_sets = {}, {}
     for name, pairs in graded.items():
         cosines = similarities(embed, pairs.first, pairs.second)
         scores[name] = spearman(pairs.scores, cosines, name=pairs.name)
-        to_plot[name] = scored_pairs(pairs, cosines)
-        names = list(dict.fromkeys(pairs.subsets)) if subsets and name in SUBSETS else []
-        if len(names) > 1:
-            values, weights = [], []
-            for subset in names:
+        scored_sets[name] = scored_pairs(pairs, cosines)
+        sizes = Counter(pairs.subsets) if subsets and name in SUBSETS else {}
+        if len(sizes) > 1:
+            values = []
+            for subset in sizes:
                 rows = np.array(pairs.subsets) == subset
                 values.append(spearman(pairs.scores[rows], cosines[rows], name=f"{pairs.name}, subset {subset}"))
-                weights.append(rows.sum())
                 scores[f"{name}/{subset}"] = values[-1]
             scores[f"{name}/mean"] = float(np.mean(values))
-            scores[f"{name}/weighted mean"] = float(np.average(values, weights=weights))
-    drawn = next((to_plot[name] for name in DRAWN if name in to_plot), None)
-    return Result(scores | averages(scores), drawn, {name: pairs["similarities"] for name, pairs in to_plot.items()})
+            scores[f"{name}/weighted mean"] = float(np.average(values, weights=list(sizes.values())))
+    to_plot = next((scored_sets[name] for name in DRAWN if name in scored_sets), None)
+    details = {name: scored["similarities"] for name, scored in scored_sets.items()}
+    return Result(scores | averages(scores), to_plot, details)
 
 
 def averages(scores: Mapping[str, float]) -> dict[str, float]:
-    """`average`, if all seven tests were scored; if subsets were too, also `average/mean` and `average/weighted mean`, in
-    which sets without subsets count as a whole."""
+    """`average` over the seven tests, empty unless all were scored; with subsets, `average/mean` and `average/weighted mean` too. In
+    these two means, STS-B and SICK-R, which have no subsets, count as a whole."""
     if not set(TESTS) <= set(scores):
         return {}
     means = {"average": float(np.mean([scores[name] for name in TESTS]))}
@@ -107,10 +106,10 @@ def digest(folder: str | Path) -> str:
 
 def sts_folder(folder: str | Path) -> Path:
     """The folder `sts` of a data folder; raises `InputError` if it has none of the sets."""
-    inside = Path(folder) / "sts"
-    if not any((inside / source.file).is_file() for source in SETS.values()):
+    subfolder = Path(folder) / "sts"
+    if not any((subfolder / source.file).is_file() for source in SETS.values()):
         raise InputError(f"{folder}: not a data folder; it must contain sts/{SETS['sts-b-dev'].file} and so on.")
-    return inside
+    return subfolder
 
 
 def read_set(name: str, folder: str | Path | None) -> GradedPairs:
@@ -127,8 +126,9 @@ def read_set(name: str, folder: str | Path | None) -> GradedPairs:
 
 
 def test_set_of(sts_name: str, name: str, protocol: str, sources: Sources, *, is_repeatable: bool = True) -> TestSet:
-    """A test set called `name` with the pairs of the set `sts_name` of `SETS`; `read_set` reads them from its `content`."""
-    source, folder = SETS[sts_name], sources.data or None
+    """A test set called `name` with the pairs of `SETS[sts_name]`; its `content` has the arguments of `read_set`."""
+    source = SETS[sts_name]
+    folder = sources.data or None
     files = (Path(folder) / "sts" / source.file,) if folder else ()
     if not files:
         protocol = f"{protocol}; pairs of {source.hub} on the Hugging Face hub"
@@ -137,6 +137,7 @@ def test_set_of(sts_name: str, name: str, protocol: str, sources: Sources, *, is
 
 
 def _sets(sources: Sources) -> Iterator[TestSet]:
+    """The sets that the user's tasks name; the task `sts` names all."""
     by_subset = "; also each subset, their mean, and their mean weighted by pairs (SentEval)"
     for name in SETS:
         if "sts" in sources.tasks or name in sources.tasks:
@@ -155,6 +156,7 @@ EVALUATION = Evaluation(
 
 
 def _tracks(sources: Sources) -> Iterator[TestSet]:
+    """The tracks of STS 2017, those in `ADDED_TRACKS` only if their files exist."""
     for track in (*TRACKS, *ADDED_TRACKS):
         path = sources.part("multilingual") / f"sts17.{track}.test.tsv.gz"
         if track in TRACKS or path.is_file():

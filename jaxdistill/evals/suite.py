@@ -1,12 +1,12 @@
-"""All evaluations, by their names in `tasks`: finds the sets of tasks, scores a model on a set, and averages scores."""
+"""Lists all evaluations, finds the sets of the chosen ones, scores a model on a set, and averages scores."""
 
 import contextlib
 import hashlib
-import itertools
 import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,9 +31,9 @@ EVALUATIONS = (
     geometry.EVALUATION,
     geometry.SPEED,
 )
-"""In the order in which they run and are printed."""
+"""The package's evaluations, in the order in which they run and are printed."""
 SCORING = ("core/ops", "data/text.py", "encoders", "evals", "models/inference.py", "models/vectors.py")
-"""The code that determines scores; cache entries by another state of this code are ignored."""
+"""The code that determines scores; cached scores of other versions of this code are ignored."""
 
 
 class Suite(NamedTuple):
@@ -46,20 +46,21 @@ class Suite(NamedTuple):
 
 def evaluations() -> list[Evaluation]:
     """The package's evaluations, and then those of plugins."""
-    return [*EVALUATIONS, *itertools.chain.from_iterable(plugins.evaluations.values())]
+    return [*EVALUATIONS, *chain.from_iterable(plugins.evaluations.values())]
 
 
-def planned(names: Sequence[str], sources: Sources) -> Suite:
-    """The sets of task names; raises `InputError` for an unknown name, or two sets of one name."""
-    available = list(dict.fromkeys(name for each in evaluations() for name in (each.task, *each.names)))
-    if unknown := [name for name in names if name not in available]:
+def planned(tasks: Sequence[str], sources: Sources) -> Suite:
+    """The sets of the evaluations that `tasks` names; raises `InputError` for an unknown task, or two sets of one name."""
+    names = [name for evaluation in evaluations() for name in (evaluation.task, *evaluation.names)]
+    available = list(dict.fromkeys(names))
+    if unknown := [task for task in tasks if task not in available]:
         hint = did_you_mean(unknown[0], available)
         raise InputError(f"task {unknown[0]!r} is unknown; there are {', '.join(available)}.{hint}")
-    sources = replace(sources, tasks=tuple(names))
+    sources = replace(sources, tasks=tuple(tasks))
     sets: dict[str, tuple[Evaluation, TestSet]] = {}
     absent: list[str] = []
     for evaluation in evaluations():
-        if not {evaluation.task, *evaluation.names} & {*names}:
+        if not {evaluation.task, *evaluation.names} & {*tasks}:
             continue
         try:
             for test_set in evaluation.sets(sources):
@@ -76,14 +77,13 @@ def planned(names: Sequence[str], sources: Sources) -> Suite:
 
 
 def measured(evaluation: Evaluation, test_set: TestSet, model: Model, cache_folder: Path) -> Result:
-    """The result of a set for a model, from the cache if it was computed before. All processes of a run call this together.
-
-    Raises `InputError` in every process if one process cannot read the set or use the model, or if a score is not finite.
-    """
+    """A model's result on a set, from the cache if it was computed before. All processes of a run call this together. Raises
+    `InputError` in every process if one process cannot read the set or use the model, or if a score is not finite."""
 
     def score() -> dict[str, Any]:
-        values = evaluation.run(model, test_set)
-        result = values if isinstance(values, Result) else Result(values)
+        result = evaluation.run(model, test_set)
+        if not isinstance(result, Result):
+            result = Result(result)
         scores = {name: float(value) for name, value in result.scores.items()}
         if wrong := [name for name, value in scores.items() if not math.isfinite(value)]:
             raise InputError(f"{test_set.name}: the score {wrong[0]!r} is {scores[wrong[0]]}, no finite number.")
@@ -98,8 +98,8 @@ def measured(evaluation: Evaluation, test_set: TestSet, model: Model, cache_fold
 
 
 def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """The result of `score`, from a file in `folder` if the same code and versions computed it before for these `digests` of models
-    and sets. All processes of a run call this together; the first one's cache decides whether all compute."""
+    """The result of `score`, from a file in `folder` if the same code and versions computed it before. `digests` are of the model, the
+    set and all else that determines it. All processes of a run call this together; the first one's cache decides whether all compute."""
     key = json.dumps([source_digest(*SCORING), *digests, versions()], sort_keys=True)
     path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     cached = None
@@ -116,7 +116,7 @@ def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapp
 
 
 def with_averages(scores: Mapping[str, float], failed: Collection[str] = ()) -> dict[str, float]:
-    """The scores in the order of the evaluations, each with its averages behind them unless one of its sets `failed`."""
+    """Sorts scores by evaluation, and adds each evaluation's averages behind its scores, unless one of its sets is in `failed`."""
     averaged: dict[str, float] = {}
     for evaluation in evaluations():
         averaged |= {name: score for name, score in scores.items() if evaluation.owns(name)}

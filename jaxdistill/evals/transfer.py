@@ -52,21 +52,23 @@ Accuracy = tuple[float, Integer[np.ndarray, " n"]]
 
 def nested_folds(features: Float[np.ndarray, "n d"], labels: Integer[np.ndarray, " n"]) -> Accuracy:
     """Protocol of MR, CR, SUBJ, MPQA: ten folds, each with the strength that is best in ten folds of the other nine."""
-    outer = stratified_folds(labels)
-    trains, inner = [], []
+    outer_fold = stratified_folds(labels)
+    inner_folds = []
+    trains = []  # for each outer fold: training rows of its ten inner classifiers, then of the one that is tested
     for fold in range(FOLDS):
-        rows = np.flatnonzero(outer != fold)
-        folds = np.full(len(labels), -1)
-        folds[rows] = stratified_folds(labels[rows])
-        inner.append(folds)
-        trains += [(folds >= 0) & (folds != held_out) for held_out in range(FOLDS)] + [outer != fold]
-    by_fold = predictions(features, labels, np.stack(trains), STRENGTHS)
-    by_fold = by_fold.reshape(len(STRENGTHS), FOLDS, FOLDS + 1, len(labels))
-    predicted, accuracies = np.empty_like(labels), []
+        is_train = outer_fold != fold
+        inner_fold = np.full(len(labels), -1)
+        inner_fold[is_train] = stratified_folds(labels[is_train])
+        inner_folds.append(inner_fold)
+        trains += [is_train & (inner_fold != held_out) for held_out in range(FOLDS)] + [is_train]
+    classified = predictions(features, labels, np.stack(trains), STRENGTHS)
+    classified = classified.reshape(len(STRENGTHS), FOLDS, FOLDS + 1, len(labels))
+    predicted = np.empty_like(labels)
+    accuracies = []
     for fold in range(FOLDS):
-        chosen = np.argmax(_fold_accuracy(by_fold[:, fold, :FOLDS], labels, inner[fold]))
-        test = outer == fold
-        predicted[test] = by_fold[chosen, fold, FOLDS, test]
+        chosen = np.argmax(_fold_accuracy(classified[:, fold, :FOLDS], labels, inner_folds[fold]))
+        test = outer_fold == fold
+        predicted[test] = classified[chosen, fold, FOLDS, test]
         accuracies.append(np.mean(predicted[test] == labels[test]))
     return float(np.mean(accuracies)), predicted
 
@@ -74,7 +76,7 @@ def nested_folds(features: Float[np.ndarray, "n d"], labels: Integer[np.ndarray,
 def train_folds(
     features: Float[np.ndarray, "n d"], labels: Integer[np.ndarray, " n"], test: Bool[np.ndarray, " n"]
 ) -> Accuracy:
-    """Protocol of TREC, MRPC: the strength that is best in ten folds of the training rows, then trained on all of them."""
+    """Protocol of TREC, MRPC: chooses the strength that is best in ten folds of the training rows, then trains on all of them."""
     folds = np.full(len(labels), -1)
     folds[~test] = stratified_folds(labels[~test])
     trains = np.stack([~test & (folds != held_out) for held_out in range(FOLDS)] + [~test])
@@ -92,7 +94,7 @@ def dev_selection(
     *,
     strengths: tuple[float, ...] = STRENGTHS,
 ) -> Accuracy:
-    """Protocol of SST2, SICK-E: trained on the rows in neither `dev` nor `test`, with the strength that is best on `dev`."""
+    """Protocol of SST2, SICK-E: trains on the rows in neither `dev` nor `test`, with the strength that is best on `dev`."""
     predicted = predictions(features, labels, ~(dev | test)[None], strengths)[:, 0]
     chosen = np.argmax(np.mean(predicted[:, dev] == labels[dev], axis=1))
     on_test = predicted[chosen, test]
@@ -105,21 +107,16 @@ def predictions(
     trains: Bool[np.ndarray, "folds n"],
     strengths: tuple[float, ...],
 ) -> Integer[np.ndarray, "strengths folds n"]:
-    """The class that each fold's classifier with each strength predicts for each row.
-
-    `labels` are numbered from 0, `strengths` of the L2 penalty ascend from above 0. `trains` has the training rows of each classifier;
-    rows in no training set are only predicted.
-    """
-    trained, steps = _train(
-        jnp.asarray(features, jnp.float32),
-        jnp.asarray(labels, jnp.int32),
-        jnp.asarray(trains),
-        jnp.asarray(strengths[::-1], jnp.float32),  # the strongest first: the others then start nearer to their optimum
-        classes=int(labels.max()) + 1,
-    )
+    """The class that each fold's classifier with each strength predicts for each row. `labels` are numbered from 0, and `strengths`,
+    of the L2 penalty, ascend from above 0. A row of `trains` marks the training rows of one fold's classifier; rows in no training
+    set are only predicted."""
+    arrays = jnp.asarray(features, jnp.float32), jnp.asarray(labels, jnp.int32), jnp.asarray(trains)
+    # The strongest first: weaker ones then start nearer to their optimum.
+    descending = jnp.asarray(strengths[::-1], jnp.float32)
+    predicted, steps = _train(*arrays, descending, classes=int(labels.max()) + 1)
     if int(steps.max()) >= MAX_STEPS:
         log.warning("the probe stopped after %d steps, before it converged", MAX_STEPS)
-    return np.asarray(trained)[::-1].astype(np.int64)
+    return np.asarray(predicted)[::-1].astype(np.int64)
 
 
 def stratified_folds(labels: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
@@ -128,10 +125,11 @@ def stratified_folds(labels: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, "
     # scikit-learn numbers classes in order of appearance, which decides the order of their shuffles in the random stream.
     encoded = np.argsort(np.argsort(first))[encoded]
     in_order = np.sort(encoded)
-    allocation = [np.bincount(in_order[fold::FOLDS], minlength=len(first)) for fold in range(FOLDS)]
-    random, fold_of = np.random.RandomState(SEED), np.empty(len(labels), np.int64)
+    class_sizes = [np.bincount(in_order[fold::FOLDS], minlength=len(first)) for fold in range(FOLDS)]  # in each fold
+    random = np.random.RandomState(SEED)
+    fold_of = np.empty(len(labels), np.int64)
     for number in range(len(first)):
-        folds = np.arange(FOLDS).repeat([counts[number] for counts in allocation])
+        folds = np.arange(FOLDS).repeat([sizes[number] for sizes in class_sizes])
         random.shuffle(folds)
         fold_of[encoded == number] = folds
     return fold_of
@@ -140,7 +138,7 @@ def stratified_folds(labels: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, "
 def _fold_accuracy(
     predicted: Integer[np.ndarray, "strengths folds n"], labels: np.ndarray, folds: np.ndarray
 ) -> Float[np.ndarray, " strengths"]:
-    """Mean over folds of the accuracy on each classifier's held-out fold."""
+    """Mean over folds of the accuracy of each fold's classifier on its held-out rows, those with the fold's number in `folds`."""
     accuracies = [np.mean(predicted[:, fold, folds == fold] == labels[folds == fold], axis=1) for fold in range(FOLDS)]
     return np.mean(accuracies, axis=0)
 
@@ -168,12 +166,12 @@ def _train(
     *,
     classes: int,
 ) -> tuple[Integer[Array, "strengths folds n"], Integer[Array, " strengths"]]:
-    """Predictions, and the number of steps for each strength.
+    """The class that each fold's classifier predicts for each row, and the number of training steps; for each strength.
 
     Nesterov's method, restarted when it overshoots (O'Donoghue and Candes, 2015), in the principal axes of the training
     rows. There Boehning's bound (1992) on the Hessian, a quarter (half for 3 classes and more) of the covariance plus
     `strength`, is diagonal, so its inverse is a safe step size for each axis. The bound holds for all folds once it is
-    scaled by the ratio of their rows.
+    scaled by the ratio of their rows. `strengths` follow one another, the largest first.
     """
     # A rotation changes neither the penalty nor the predictions, and a shift only the bias, which is not penalised.
     training = jnp.any(trains, axis=0)
@@ -184,14 +182,16 @@ def _train(
     rotated = centred @ rotation
     # The bound needs slightly too large variances: rounding leaves the axes correlated by about 1e-7 of the largest one.
     variances = jnp.maximum(variances, 0.0) + 1e-6 * variances[-1]
-    if classes == 2:  # one column: the difference of the two classes' weights, penalised half as much
-        targets, strengths, curvature = (labels == 1).astype(jnp.float32)[None], strengths / 2, 0.25
-    else:
-        targets, curvature = jax.nn.one_hot(labels, classes, axis=0), 0.5
+    targets = jax.nn.one_hot(labels, classes, axis=0)
+    curvature = 0.5
+    if classes == 2:  # one row of weights, the difference of the two classes', penalised half as much
+        targets = targets[1:]
+        strengths = strengths / 2
+        curvature = 0.25
     counts = trains.sum(axis=1).astype(jnp.float32)
     weight_of_row = trains.astype(jnp.float32) / counts[:, None]
     # A fold's covariance is at most this many times the covariance of all rows.
-    curvature = curvature * trains.any(axis=0).sum().astype(jnp.float32) / counts.min()
+    curvature = curvature * count / counts.min()
 
     def logits_of(weights: Float[Array, "classes d"], bias: Float[Array, " classes"]) -> Float[Array, "classes n"]:
         # Classes first: with them last, XLA copies the transposed features in every step on a CPU.
@@ -217,12 +217,19 @@ def _train(
 
     def at_strength(start: tuple[Array, Array], strength: Float[Array, ""]):
         """Trains the classifiers of all folds with one strength, from the weights of the strength before; a step of the scan."""
-        steps, decrease = jnp.zeros(len(trains)), jnp.full(len(trains), jnp.inf)  # lets the loop begin
-        count, fits = jax.lax.while_loop(
-            lambda carry: (carry[0] < MAX_STEPS) & (carry[1].decrease.max() > TOLERANCE),
-            lambda carry: (carry[0] + 1, jax.vmap(step, in_axes=(0, 0, None))(carry[1], weight_of_row, strength)),
-            (jnp.int32(0), _Fit(*start, lookahead=start, steps=steps, decrease=decrease)),
-        )
+
+        def is_unfinished(carry: tuple[Array, _Fit]) -> Array:
+            count, fits = carry
+            return (count < MAX_STEPS) & (fits.decrease.max() > TOLERANCE)
+
+        def advanced(carry: tuple[Array, _Fit]) -> tuple[Array, _Fit]:
+            count, fits = carry
+            return count + 1, jax.vmap(step, in_axes=(0, 0, None))(fits, weight_of_row, strength)
+
+        steps = jnp.zeros(len(trains))
+        decrease = jnp.full(len(trains), jnp.inf)  # lets the loop begin
+        fits = _Fit(*start, lookahead=start, steps=steps, decrease=decrease)
+        count, fits = jax.lax.while_loop(is_unfinished, advanced, (jnp.int32(0), fits))
         logits = jax.vmap(logits_of)(fits.weights, fits.bias)
         label = logits[:, 0] > 0 if classes == 2 else jnp.argmax(logits, axis=1)
         return (fits.weights, fits.bias), (label.astype(jnp.uint8), count)
@@ -232,7 +239,7 @@ def _train(
 
 
 def pair_features(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n d"]:
-    """`[|u - v|, u * v]`, `d = 2 e`."""
+    """Features `[|u - v|, u * v]` of pairs of vectors; `d = 2 e`."""
     return np.concatenate([np.abs(first - second), first * second], axis=1)
 
 
@@ -243,7 +250,7 @@ class ProbedSet:
     splits: tuple[str, ...]
     """Names of its files, without their suffixes; the last one is the test."""
     score: Callable[..., Accuracy]
-    """Trains and tests on features and labels of all splits, and masks of the rows of each split but the first."""
+    """Trains and tests a probe; its arguments are features and labels of all splits, and a mask of rows for each split but the first."""
     protocol: str
     metrics: tuple[str, ...]
     """Names of its scores: of the accuracy and, if it is reported, of the F1 of class 1."""
@@ -285,6 +292,7 @@ ENTAILMENT_SETS: Mapping[str, ProbedSet] = {
 
 
 def _sets(sources: Sources, part: str, probed: Mapping[str, ProbedSet]) -> Iterator[TestSet]:
+    """The sets in `probed`, whose files are in the subfolder `part` of the data folder."""
     folder = sources.part(part)
     for name, probed_set in probed.items():
         files = tuple(folder / f"{split}.tsv.gz" for split in probed_set.splits)
@@ -293,6 +301,7 @@ def _sets(sources: Sources, part: str, probed: Mapping[str, ProbedSet]) -> Itera
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
+    """The accuracy, and the F1 if it is among the metrics, of a probe on the vectors of all distinct sentences."""
     probed: ProbedSet = test_set.content
     rows, labels, sizes = [], [], []
     for path in test_set.files:
@@ -302,13 +311,15 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
         rows += texts
         labels.append(split_labels)
         sizes.append(len(texts))
-    labels, split_of = np.concatenate(labels), np.repeat(np.arange(len(sizes)), sizes)
-    distinct = {text: index for index, text in enumerate(dict.fromkeys(text for row in rows for text in row))}
-    vectors = finite_vectors(model.embed, list(distinct))
-    refuse_same_vectors(vectors, list(distinct), "sentences")
-    features = probed.features(*(vectors[[distinct[text] for text in column]] for column in zip(*rows, strict=True)))
+    labels = np.concatenate(labels)
+    split_of = np.repeat(np.arange(len(sizes)), sizes)
+    index_of = {text: index for index, text in enumerate(dict.fromkeys(text for row in rows for text in row))}
+    vectors = finite_vectors(model.embed, list(index_of))
+    refuse_same_vectors(vectors, list(index_of), "sentences")
+    features = probed.features(*(vectors[[index_of[text] for text in column]] for column in zip(*rows, strict=True)))
     accuracy, predicted = probed.score(features, labels, *(split_of == split for split in range(1, len(sizes))))
-    is_positive, predicted_positive = labels[-sizes[-1] :] == 1, predicted == 1
+    is_positive = labels[-sizes[-1] :] == 1
+    predicted_positive = predicted == 1
     f1 = float(2 * np.sum(is_positive & predicted_positive) / max(is_positive.sum() + predicted_positive.sum(), 1))
     return dict(zip(probed.metrics, (accuracy, f1), strict=False))  # most sets report the accuracy alone
 

@@ -1,4 +1,4 @@
-"""Builds a run from its config: options, text, models, objective, steps, targets and evaluations, each checked where it appears."""
+"""Builds a run from its config, and checks it: options, text, models, objective, steps, targets and evaluations."""
 
 import dataclasses
 import logging
@@ -19,18 +19,8 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from jaxdistill.config.options import Config
-from jaxdistill.core import (
-    LABELS,
-    MAX_INT32,
-    InputError,
-    Objective,
-    RoleEmbed,
-    Sizes,
-    TrainState,
-    platform,
-    plugins,
-    refuse,
-)
+from jaxdistill.core import LABELS, MAX_INT32, InputError, Objective, RoleEmbed, Sizes, TrainState, plugins, refuse
+from jaxdistill.core import platform as platform_of
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import MARK, changed_files, foreign_errors, replacing
@@ -42,7 +32,7 @@ from jaxdistill.data.batches import QUEUE_SEED, Batches, Viewed
 from jaxdistill.data.chunks import bare
 from jaxdistill.data.targets import Stored as StoredTargets
 from jaxdistill.data.targets import joined
-from jaxdistill.data.text import TEXT, split_specs, used_roles
+from jaxdistill.data.text import TEXT, content_digest, split_specs, used_roles
 from jaxdistill.data.tokens import TokenStore
 from jaxdistill.encoders.architecture import Pooling
 from jaxdistill.evals import agreement
@@ -70,7 +60,7 @@ class Program(NamedTuple):
     """The training step of a run, its state, and how many steps it takes."""
 
     make_state: Callable[..., TrainState]
-    """The state before step 1, from the student's parameters, the queue's first vectors and a random key."""
+    """Makes the state before step 1 from the student's parameters, the queue's first vectors and a random key."""
     like: TrainState
     """Shapes and dtypes of the state."""
     shardings: TrainState
@@ -93,7 +83,7 @@ class Run:
     teachers: Mapping[str, SentenceModel]
     """Models whose vectors are the targets: `teacher`, or `teacher 1` and so on; empty with the user's own vectors."""
     labeller_digests: Sequence[str]
-    """Digests of the models that label the text's pairs."""
+    """Digests of the models that score the text's pairs."""
     student: SentenceModel
     """The untrained student, with its head."""
     store: TokenStore
@@ -116,6 +106,22 @@ class Run:
         make = jax.jit(self.program.make_state, out_shardings=self.program.shardings)
         return make(self.student.params, seeds, jax.random.key(self.config.run.seed))
 
+    def input_digests(self) -> dict[str, str]:
+        """Digests of all inputs: text, models, targets, files of evaluations, and the user's code."""
+        config = self.config
+        evals = {name: split_specs(getattr(config.evals, name)) for name in ("pairs", "agreement", "entities")}
+        evals["retrieval"] = [str(path) for files in devs.retrieval_files(config.evals) for path in files.paths]
+        digests = {f"evals.{name}": content_digest(specs) for name, specs in evals.items() if specs}
+        if targets_file := getattr(config.teacher, "file", ""):
+            digests["teacher.file"] = content_digest([targets_file])
+        digests |= {f"{name}.model": model.digest() for name, model in self.teachers.items()}
+        digests |= {f"labeller {number}": digest for number, digest in enumerate(self.labeller_digests, start=1)}
+        if teacher_digest := config.teacher.digest():
+            digests["teacher"] = teacher_digest
+        digests |= {"student.model": self.student.digest(), "data.text": self.store.content_digest}
+        kind_files = [kind.rpartition(":")[0] for kind in config.kinds.values() if plugins.is_outside(kind)]
+        return digests | plugins.source_digests([*kind_files, *split_specs(config.run.plugins)])
+
 
 def objective_title(config: Config) -> str:
     """The objective's name, and its variant, such as `congen, control term alone`."""
@@ -123,11 +129,8 @@ def objective_title(config: Config) -> str:
 
 
 def build(config: Config, workdir: Path, *, progress: bool, absent: Mesh | None = None) -> Run:
-    """A run that is ready to train; raises `InputError` if an option, the text or a model cannot be used.
-
-    `absent` is a mesh of devices that this machine lacks: the step is then only compiled, no targets are computed, and the run
-    cannot train.
-    """
+    """Builds a run that is ready to train; raises `InputError` if an option, the text or a model cannot be used. With `absent`, a
+    mesh of devices that this machine lacks, the step can only be compiled, and no targets are computed."""
     mesh, groups, objective = checked_setup(config, absent)
     can_run = absent is None
     compute_dtype = dtype_of(config.run.precision)
@@ -139,22 +142,20 @@ def build(config: Config, workdir: Path, *, progress: bool, absent: Mesh | None 
     if config.run.export_to:
         onnx.check(student)
     check_models(config, objective, student, teachers)
-    tasks, agreement_pairs = {}, ()
-    if can_run:
-        tasks = devs.dev_tasks(config, similarity=student.definition.similarity)
-        agreement_pairs = devs.agreement_pairs(config)
+    tasks = devs.dev_tasks(config, similarity=student.definition.similarity) if can_run else {}
+    agreement_pairs = devs.agreement_pairs(config) if can_run else ()
     length = training_length(config, student, teachers, workdir)
     student = config.student.with_length(student, length)
     store = model_text.student_text(
         config.data, objective, student, length, of_rows=config.teacher.of_rows, progress=progress
     )
     objective = sized_to_text(objective, store.rows)
-    # Rows for the first queue and for evaluation are not trained on; of a text below 100,000 rows, they are at most a tenth.
+    # Rows for the first queue and for evaluation are held out of training; of a text below 100,000 rows, at most a tenth.
     held_out = devs.held_out_rows(config.evals, store.rows)
     reserved = objective.reserve_rows + held_out
     if store.rows < 100_000:
         reserved = min(reserved, max(held_out, store.rows // 10))
-    on_cpus = platform(mesh) == "cpu"
+    on_cpus = platform_of(mesh) == "cpu"
     make_batches = partial(
         Batches, Viewed(store, objective.student_views), batch_size=config.data.batch_size, seed=config.run.seed,
         weights=config.data.weights, sources=terms_of_sources(config.objective, config.data.objectives),
@@ -163,10 +164,10 @@ def build(config: Config, workdir: Path, *, progress: bool, absent: Mesh | None 
     )  # fmt: skip
     steps_in_minutes = 0
     if config.run.minutes:
-        noted = read_note(workdir / INPUTS).get(STEPS, UNTIMED)  # as an earlier start measured
-        steps_in_minutes = int(processes.gathered(noted)[0])
+        steps_before = read_note(workdir / INPUTS).get(STEPS, UNTIMED)  # as an earlier start measured
+        steps_in_minutes = int(processes.gathered(steps_before)[0])
     steps = step_count(config, make_batches().steps_per_epoch, steps_in_minutes)
-    compared = 0  # sentences whose agreement with the teacher is measured, at least 4
+    compared = 0  # number of sentences whose agreement with the teacher is measured, if that is at least 4
     if teachers or objective.teacher_views:
         compared = len({*chain(*agreement_pairs)}) or (held_out if held_out >= 4 else 0)
     measured = devs.measured_metrics(config, tasks, compared)
@@ -187,15 +188,15 @@ def build(config: Config, workdir: Path, *, progress: bool, absent: Mesh | None 
     queue_rows = np.concatenate([queue_rows, np.resize(trained_rows, objective.reserve_rows - len(queue_rows))])
     if can_run and compared:
         task = tasks[agreement.METRIC] = devs.dev_agreement(config, targets, agreement_pairs, dev_rows)
-        # Again: repeated sentences (`data.dedupe=False`) count once, which may be too few for a recall.
+        # Chosen again: repeated sentences (`data.dedupe=False`) count once, so they may be too few for a recall.
         best = devs.chosen_metric([*tasks, *task.metrics[1:]], config.evals.best)
     teacher_params: Mapping[str, Any] = {}
     if teacher and program.teacher_shardings:
-        params = teacher.frozen_params(mesh)
+        teacher_params = teacher.frozen_params(mesh)
         if can_run:
-            teacher_params = meshes.place_frozen(params, program.teacher_shardings, compute_dtype)
+            teacher_params = meshes.place_frozen(teacher_params, program.teacher_shardings, compute_dtype)
         else:
-            teacher_params = meshes.frozen_shapes(params, compute_dtype)
+            teacher_params = meshes.frozen_shapes(teacher_params, compute_dtype)
     return Run(
         config=config, workdir=workdir, mesh=mesh, compute_dtype=compute_dtype, objective=objective, student=student,
         teachers=named_teachers, labeller_digests=[labeller.digest() for labeller in labellers], store=store, batches=batches,
@@ -207,32 +208,27 @@ def build(config: Config, workdir: Path, *, progress: bool, absent: Mesh | None 
 def make_step(
     config: Config, objective: Objective, student: SentenceModel, teacher: SentenceModel | None, mesh: Mesh, steps: int
 ) -> Program:
-    """The layout of the state and the jitted training step for these models, whose parameters may be mere shapes, and for a
-    learning-rate schedule that ends at step `steps`. `teacher` is None without a teacher model, and with several."""
+    """The jitted training step for these models, its state, and a learning-rate schedule that ends at step `steps`. Models may have
+    mere shapes as parameters. `teacher` is None without a teacher model, and with several."""
     optimizer = optim.make_optimizer(config.optimizer, steps)
     average = optim.make_average(config.optimizer)
     compute_dtype = dtype_of(config.run.precision)
     architecture = student.definition.architecture
     teacher_architecture = teacher.definition.architecture if teacher else None
     sizes = Sizes(
-        batch_size=config.data.batch_size,
-        width=student.definition.embedding_width,
-        hidden=architecture.hidden_size,
-        layers=architecture.layers,
+        batch_size=config.data.batch_size, width=student.definition.embedding_width,
+        hidden=architecture.hidden_size, layers=architecture.layers,
         teacher_hidden=teacher_architecture.hidden_size if teacher_architecture else 0,
         teacher_layers=teacher_architecture.layers if teacher_architecture else 0,
         precision=jnp.dtype(compute_dtype),
-    )
+    )  # fmt: skip
     make_state = partial(
         step.make_state, objective=objective, optimizer=optimizer, sizes=sizes, averages=average is not None
     )
-    # Shapes alone: the state is made on its devices later, and a plan for absent devices has none.
-    like = jax.eval_shape(
-        make_state,
-        student.params,
-        np.zeros((objective.reserve_rows, sizes.width), np.float32) if objective.reserve_rows else None,
-        jax.eval_shape(lambda: jax.random.key(config.run.seed)),
-    )
+    # Shapes alone: `first_state` makes the state on its devices later, and a plan for absent devices never does.
+    seeds = np.zeros((objective.reserve_rows, sizes.width), np.float32) if objective.reserve_rows else None
+    key = jax.eval_shape(lambda: jax.random.key(config.run.seed))
+    like = jax.eval_shape(make_state, student.params, seeds, key)
     for pattern, _ in config.optimizer.rates:
         if not any(re.search(pattern, path) for paths in like.params.values() for path in paths):
             raise InputError(
@@ -244,26 +240,20 @@ def make_step(
     shardings = meshes.shardings(like, mesh, rules)
     live_teacher = teacher if objective.teacher_views and isinstance(config.teacher, Live) else None
     teacher_shardings = frozen_shardings(live_teacher, mesh, config.run.sharding) if live_teacher else {}
+    forward = step.Forward(
+        config.student.in_training(student).definition, live_teacher.definition if live_teacher else None, objective,
+        student_shardings=shardings.params["student"], teacher_shardings=teacher_shardings, compute_dtype=compute_dtype,
+        remat=config.run.remat, teacher_dropout=isinstance(config.teacher, Live) and config.teacher.dropout,
+    )  # fmt: skip
     train_step = step.make_train_step(
-        student=config.student.in_training(student).definition,
-        teacher=live_teacher.definition if live_teacher else None,
-        objective=objective,
-        optimizer=optimizer,
-        mesh=mesh,
-        shardings=shardings,
-        teacher_shardings=teacher_shardings,
-        compute_dtype=compute_dtype,
-        remat=config.run.remat,
-        teacher_dropout=isinstance(config.teacher, Live) and config.teacher.dropout,
-        accumulate=config.run.accumulate,
-        average=average,
+        forward, optimizer=optimizer, mesh=mesh, shardings=shardings, accumulate=config.run.accumulate, average=average
     )
     schedule = optim.make_schedule(config.optimizer, steps)
     return Program(make_state, like, shardings, teacher_shardings, train_step, steps, schedule)
 
 
 def checked_setup(config: Config, mesh: Mesh | None = None) -> tuple[Mesh, int, Objective]:
-    """Mesh, number of groups of a batch, and objective; raises `InputError` for options that are wrong whatever the models and the
+    """Mesh, number of groups of a batch, and objective. Raises `InputError` for options that are wrong whatever the models and the
     text are. `mesh` replaces this machine's devices."""
     plugins.use(config.run.plugins)
     # The next three are called for their errors alone.
@@ -299,7 +289,7 @@ def checked_setup(config: Config, mesh: Mesh | None = None) -> tuple[Mesh, int, 
 
 
 def profiled_steps(option: str) -> tuple[int, int]:
-    """First and last step of `run.profile`, (0, 0) if empty; raises `InputError` for anything but `FIRST:LAST`."""
+    """First and last step of `run.profile`, both 0 if it is empty; raises `InputError` for anything but `FIRST:LAST`."""
     with foreign_errors(f"run.profile={option!r} is not a range of steps such as 10:20"):
         first, last = map(int, (option or "0:0").split(":"))
         if option and not 1 <= first <= last:
@@ -308,9 +298,10 @@ def profiled_steps(option: str) -> tuple[int, int]:
 
 
 def step_count(config: Config, steps_per_epoch: int, steps_in_minutes: int = 0) -> int:
-    """Updates of the run: `run.steps` if set, else those that take `run.minutes` (0 without that option, `UNTIMED` before the speed is
-    measured), else those of `run.epochs`. Raises `InputError` if there are none, or if `evals.average` names a later step."""
-    run, averaged = config.run, config.evals.average
+    """The number of steps: `run.steps` if set, else `steps_in_minutes` if not 0, else those of `run.epochs`. Raises `InputError` if it
+    is 0, or if `evals.average` names a later step. `steps_in_minutes` is `UNTIMED` before the speed is measured."""
+    run = config.run
+    averaged = config.evals.average
     steps = max(run.steps, 0) or steps_in_minutes or round(run.epochs * steps_per_epoch)
     if not 1 <= steps <= MAX_INT32:
         raise InputError(
@@ -322,8 +313,9 @@ def step_count(config: Config, steps_per_epoch: int, steps_in_minutes: int = 0) 
 
 
 def make_objective(config: Config) -> Objective:
-    """The objective, wrapped for nested widths; raises `InputError` if it does not fit the other options."""
-    objective, teacher, name = config.objective, config.teacher, config.kinds["objective"]
+    """The objective, in a `Nested` wrapper for nested widths; raises `InputError` if it does not fit the other options."""
+    objective, teacher = config.objective, config.teacher
+    name = config.kinds["objective"]
     columns = dict(config.data.columns) or {TEXT: TEXT}
     view_names = [view for view in (*objective.student_views, *objective.teacher_views) if view != LABELS]
     read = {column for view in view_names for column in views.parse_view(view, list(columns)).columns}
@@ -336,8 +328,9 @@ def make_objective(config: Config) -> Objective:
     teacher_columns = [view for view in dict.fromkeys(objective.teacher_views) if view in columns]
     has_stored_targets = isinstance(teacher, OutsideVectors | Stored)
     changing = [view for view in objective.teacher_views if has_stored_targets and view not in columns]
+    learns_labels = tuple(objective.teacher_views) == (LABELS,)
     refuse([
-        (teacher.scores_pairs != (tuple(objective.teacher_views) == (LABELS,)),
+        (teacher.scores_pairs != learns_labels,
          f"the teacher {teacher.kind} does not go with objective {name}: only trans_encoder, cosent and listwise learn scores of pairs; "
          f"choose --config=FILE.py:PRESET:teacher={'stored' if teacher.scores_pairs else 'labels'}."),
         (objective.teacher_views and not teacher.given,
@@ -360,19 +353,20 @@ def make_objective(config: Config) -> Objective:
         teacher.check()
     config.student.check(teacher)
     student = config.student
-    if isinstance(student, Headed) and student.dims:
+    if isinstance(student, Headed) and student.dims:  # nested widths
         return Nested(objective=objective, dims=tuple(sorted({*student.dims})), targets=student.dims_targets)
     return objective
 
 
 def sized_to_text(objective: Objective, rows: int) -> Objective:
-    """The objective with a queue of at most a quarter of the text's rows: a longer one would hold the same sentences many times."""
+    """The objective with a queue of at most a quarter of the text's rows; a longer one would hold the same sentences many times."""
     if isinstance(objective, Nested):
         return dataclasses.replace(objective, objective=sized_to_text(objective.objective, rows))
     if isinstance(objective, Weighted):
         terms = [dataclasses.replace(term, objective=sized_to_text(term.objective, rows)) for term in objective.terms]
         return dataclasses.replace(objective, terms=tuple(terms))
-    size, limit = objective.queue_size, max(1, rows // 4)
+    size = objective.queue_size
+    limit = max(1, rows // 4)
     if size <= limit:
         return objective
     log.info(f"objective.queue_size: {limit:,} instead of {size:,}: at most a quarter of the text's {rows:,} rows")
@@ -380,7 +374,7 @@ def sized_to_text(objective: Objective, rows: int) -> Objective:
 
 
 def context_of(config: Config, workdir: Path) -> ModelContext:
-    """The context in which a run's models are made: data and run options, views, earlier stages."""
+    """What making a run's models depends on: data and run options, views, and the exports of earlier stages."""
     return ModelContext(
         data=config.data,
         student_views=config.objective.student_views,
@@ -391,12 +385,12 @@ def context_of(config: Config, workdir: Path) -> ModelContext:
 
 
 def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: Path) -> SentenceModel:
-    """The untrained student, with the similarity by which its training compares vectors; raises `InputError` if it cannot be made or
-    exported. `teachers` are the models whose vectors are the targets."""
+    """The untrained student, whose definition states the similarity by which training compares vectors. Raises `InputError` if it
+    cannot be made or exported. `teachers` are the models whose vectors are the targets."""
     inputs = StudentInputs(context_of(config, workdir), config.teacher, teachers)
     student = config.student.make(inputs)
     used = used_roles(model_text.sentence_roles(config.data))
-    # Other teachers are not among `teachers`, so their prompts are unknown here.
+    # A teacher that scores pairs, or the user's own vectors, is not among `teachers`, so its prompts are unknown here.
     knows_prompts = not (config.teacher.scores_pairs or isinstance(config.teacher, OutsideVectors))
     models = [student, *teachers]
     if used and knows_prompts and all(model.role_prompts[role] == model.prompt for role in used for model in models):
@@ -417,12 +411,13 @@ def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: Pat
 
 
 def write_student(student: SentenceModel, workdir: Path) -> None:
-    """Writes the untrained student to the workdir, unless it is there; resumed runs and `export` read it from there."""
+    """Writes the untrained student to the workdir, where resumed runs and `export` read it, unless it is there already."""
     if (workdir / STUDENT).is_dir():
         return
-    facts = {"source": student.source, "default_prompt": student.checkpoint_prompt}
-    facts |= {"card": [student.base_models, student.languages]}
-    with replacing(workdir / STUDENT, facts) as folder:
+    # What the saved model itself does not tell.
+    origin = {"source": student.source, "default_prompt": student.checkpoint_prompt}
+    origin |= {"card": [student.base_models, student.languages]}
+    with replacing(workdir / STUDENT, origin) as folder:
         save(student, folder, keeps_form=True)
 
 
@@ -435,16 +430,17 @@ def read_student(config: Config, workdir: Path) -> SentenceModel | None:
         raise InputError(
             f"{folder / changed[0]} is not as the run has written it; remove {folder}, and the same command makes it again."
         )
-    model, facts = load_model(str(folder), plugins=config.run.plugins), read_note(folder / MARK)
-    source, prompt, (base_models, languages) = facts["source"], facts["default_prompt"], map(tuple, facts["card"])
-    return dataclasses.replace(
-        model, source=source, checkpoint_prompt=prompt, base_models=base_models, languages=languages
-    )
+    model = load_model(str(folder), plugins=config.run.plugins)
+    origin = read_note(folder / MARK)
+    base_models, languages = map(tuple, origin["card"])
+    model = dataclasses.replace(model, source=origin["source"], checkpoint_prompt=origin["default_prompt"])
+    return dataclasses.replace(model, base_models=base_models, languages=languages)
 
 
 def training_length(config: Config, student: SentenceModel, teachers: Sequence[SentenceModel], workdir: Path) -> int:
-    """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens`, else what the run in the workdir began with, else the least
-    multiple of 16, up to 512, that truncates at most 1 % of sampled rows. Never more than a model that reads the tokens can read."""
+    """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens`, else that of the run in the workdir, else a choice. The
+    choice is the least multiple of 16, up to 512, that truncates at most 1 % of sampled rows. The result is never more than a model
+    that reads the tokens can read."""
     readers = [student, *(teachers if config.objective.reads else ())]
     longest = min(model.definition.architecture.longest for model in readers)
     length = config.data.max_length or config.data.chunk_tokens
@@ -457,7 +453,7 @@ def training_length(config: Config, student: SentenceModel, teachers: Sequence[S
     if student.definition.reads_pairs:
         pairs = [(row[0], row[1]) for row in rows if len(row) == 2]
         tokens = [len(encoding) for encoding in untruncated.encodings(pairs)]
-    else:
+    else:  # of each row, its longest sentence
         encodings = iter(untruncated.encodings([sentence for row in rows for sentence in row]))
         tokens = [max(len(next(encodings)) for _ in row) for row in rows if row]
     quantile = int(np.quantile(tokens, 0.99, method="higher")) if tokens else 1
@@ -471,7 +467,7 @@ def training_length(config: Config, student: SentenceModel, teachers: Sequence[S
 
 
 def truncation_warnings(objective: Objective, student: SentenceModel, store: TokenStore) -> list[str]:
-    """A line for each column of the student's text of which more than 5 % of the sentences are truncated."""
+    """A line for each column that the student reads of which more than 5 % of the sentences are truncated."""
     longest = student.definition.architecture.longest
     remedy = f"set --config.data.max_length (at most {longest}) to read more of them"
     if longest <= store.max_length:
@@ -487,13 +483,15 @@ def check_models(
     config: Config, objective: Objective, student: SentenceModel, teachers: Sequence[SentenceModel]
 ) -> None:
     """Raises `InputError` if the objective cannot compare this student with these teachers."""
-    student_views, teacher_views, definition = objective.student_views, objective.teacher_views, student.definition
+    student_views, teacher_views = objective.student_views, objective.teacher_views
+    definition = student.definition
     # A column that is read twice gives two views only by dropout; all other views change the sentences.
     column_views = [view for view in student_views if view in (dict(config.data.columns) or (TEXT,))]
     reads_twice = len(set(column_views)) < len(column_views)
     trained = config.student.in_training(student).definition.architecture
     has_dropout = not trained.is_static and (trained.hidden_dropout or trained.attention_dropout or trained.drophead)
-    width, widths = definition.embedding_width, [teacher.definition.embedding_width for teacher in teachers]
+    width = definition.embedding_width
+    widths = [teacher.definition.embedding_width for teacher in teachers]
     target_width = config.teacher.width(widths) if teacher_views else 0
     roles = {role for source in model_text.sentence_roles(config.data) for role in source.values()}
     reads_same_tokens = all(
@@ -523,7 +521,7 @@ class Targets:
     """What the student learns from: the teacher's vectors of each sentence, or scores of pairs.
 
     A live teacher computes them in the training step, from the tokens in `store` or from the student's; all others are in `arrays`.
-    In a plan for `absent` devices, zeros that take no memory stand in for what a model would compute.
+    With `absent`, the step is only compiled, and zeros that take no memory stand in for what a model would compute.
     """
 
     def __init__(
@@ -537,38 +535,39 @@ class Targets:
         progress: bool,
         absent: bool = False,
     ):
-        dtype, teacher, views = dtype_of(config.run.precision), config.teacher, objective.teacher_views
+        teacher, teacher_views = config.teacher, objective.teacher_views
+        dtype = dtype_of(config.run.precision)
         # On this process's devices only: each process makes its part of stored targets without waiting for others.
         embedders = [sharded_embedder(model, config.run, compute_dtype=dtype) for model in teachers]
         embed = joint_embed(embedders, teacher)
         self.embed: RoleEmbed | None = processes.over_processes(embed) if embed else None
         """Computes the targets of any sentences, divided among the processes; None without a teacher model."""
-        self.text, self.objective = store, objective
-        self.column = views[0] if views and views[0] in store.columns else TEXT
+        self.text = store
+        self.objective = objective
+        self.column = teacher_views[0] if teacher_views and teacher_views[0] in store.columns else TEXT
         """The column of the text in the teacher's first view."""
-        self.width = teacher.width([embedder.width for embedder in embedders]) if views else 0
+        self.width = teacher.width([embedder.width for embedder in embedders]) if teacher_views else 0
         """Width of the targets; 0 without a teacher or with labels."""
         self.store: TokenStore | None = None
         """Tokens for a live teacher that does not read the student's."""
         self.arrays: tuple[StoredTargets, ...] = ()
         """Stored targets, one array per teacher view; empty for a live teacher or without a teacher."""
-        if not views or objective.reads:
+        if not teacher_views or objective.reads:
             return
         if isinstance(teacher, Live):
             options = {"max_length": teachers[0].max_length, "chunking": store.chunking, "progress": progress}
-            self.store = model_text.tokenised_text(config.data, teachers[0], views, **options)
+            self.store = model_text.tokenised_text(config.data, teachers[0], teacher_views, **options)
         elif absent and (teacher.models or isinstance(teacher, OutsideVectors)):
             columns = len(objective.scored) - 1 if teacher.scores_pairs else self.width
-            self.arrays = (np.broadcast_to(np.float32(0), (store.rows, columns)),) * len(views)
+            self.arrays = (np.broadcast_to(np.float32(0), (store.rows, columns)),) * len(teacher_views)
         else:
-            self.arrays = teacher.stored(
-                TargetInputs(
-                    store, config.data, objective, embedders, labellers, compute_dtype=dtype, progress=progress
-                )
+            inputs = TargetInputs(
+                store, config.data, objective, embedders, labellers, compute_dtype=dtype, progress=progress
             )
+            self.arrays = teacher.stored(inputs)
 
     def rows(self, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
-        """The targets of some rows of the text, for the first teacher view."""
+        """The targets of some rows of the text, for the teacher's first view."""
         if self.arrays:
             return np.asarray(self.arrays[0][rows], np.float32)
         assert self.embed is not None  # without a teacher model, `arrays` has its vectors
@@ -584,9 +583,9 @@ class Targets:
         """The untrained student, fitted to the targets of evenly spaced rows among `trained`, the rows of the training."""
 
         def examples(model: SentenceModel) -> tuple[np.ndarray, np.ndarray]:
-            # At most 4,096 sentences, which is about ten times the width of a usual vector.
+            """Pooled vectors of a model, and targets, of at most 4,096 sentences, about ten times the width of a usual vector."""
             rows = trained[np.unique(np.linspace(0, len(trained) - 1, 4096, dtype=np.int64))]
-            # As pooled: the head is fitted to vectors before it, and lengths are part of the targets.
+            # Without head and normalisation: a head is fitted to the vectors before it, and the lengths of targets count.
             embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(config.run.precision))
             sentences, roles = self.sentences(self.column, rows)
             return embedder.encode(sentences, role=roles), self.rows(rows)
@@ -595,7 +594,7 @@ class Targets:
 
 
 def joint_embed(embedders: Sequence[Embedder], teacher: Teacher) -> RoleEmbed | None:
-    """A function that gives the teachers' `joined` vectors, or a single teacher's as they are; None without teachers."""
+    """A function that computes the `joined` vectors of several teachers, or the vectors of a single one; None without teachers."""
     if len(embedders) < 2:
         return embedders[0].encode if embedders else None
 

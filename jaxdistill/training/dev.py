@@ -1,4 +1,4 @@
-"""The evaluations during training: the student's dev scores, the best checkpoint, and patience."""
+"""Evaluates the student during training, and decides by its dev scores which checkpoint is best and when to stop early."""
 
 import math
 import os
@@ -40,13 +40,11 @@ class Dev(NamedTuple):
 
 
 def dev_tasks(config: Config, *, similarity: str = "cosine") -> dict[str, Task]:
-    """Reads the dev sets and maps metrics to evaluations, the preferred one first; raises `InputError` if a set cannot be used, or
-    nothing can choose the best checkpoint.
-
-    Besides the user's sets, it reads the published one that `evals.best` names, perhaps from the hub, and STS-B dev if there is a
-    data folder. A student with vectors ranks documents by their `similarity`, `cosine` or `dot`.
-    """
-    evals, best = config.evals, config.evals.best
+    """Reads the dev sets, and maps metrics to evaluations, the preferred one first. Besides the user's sets, it reads the published
+    one that `evals.best` names, and STS-B dev if there is a data folder. A student with vectors ranks documents by their
+    `similarity`, `cosine` or `dot`. Raises `InputError` if a set cannot be used, or nothing can choose the best checkpoint."""
+    evals = config.evals
+    best = evals.best
     tasks = dict[str, Task]()
 
     def add(metric: str, measure: Callable[..., float], graded: pairs.GradedPairs) -> None:
@@ -83,7 +81,7 @@ def dev_tasks(config: Config, *, similarity: str = "cosine") -> dict[str, Task]:
 
 
 def agreement_pairs(config: Config) -> Sequence[Sequence[str]]:
-    """The neighbouring sentences of the text `evals.agreement` as pairs: all first ones, all second ones; empty without it."""
+    """The text `evals.agreement` as pairs of neighbouring sentences, a list of first and one of second ones; empty if not set."""
     if not config.evals.agreement:
         return ()
     rows = read(split_specs(config.evals.agreement), cache=config.data.cache_folder)
@@ -91,8 +89,8 @@ def agreement_pairs(config: Config) -> Sequence[Sequence[str]]:
 
 
 def chosen_metric(measured: Collection[str], best: str = "") -> str:
-    """The metric that chooses the best checkpoint, where higher is better: `best`; if `best` is empty or `LAST`, the first of the
-    `measured` metrics, or an empty string for `LAST` without any. Raises `InputError` if `best` is not measured, or nothing is."""
+    """The metric, where higher is better, that chooses the best checkpoint: `best`, or the first `measured` one if `best` is empty or
+    `LAST`. With `LAST` it may be empty; otherwise raises `InputError` if `best` is not measured, or nothing is."""
     if best in measured:
         return best
     if best == LAST or (measured and not best):
@@ -108,17 +106,21 @@ def chosen_metric(measured: Collection[str], best: str = "") -> str:
 
 
 def measured_metrics(config: Config, tasks: Mapping[str, Task], compared: int) -> list[str]:
-    """All metrics of a run, the preferred one first: of `tasks`, and of agreement with the teacher on `compared` sentences, if any. A
-    recall needs more others than its rank."""
-    ranks = [] if config.teacher.scores_pairs else [rank for rank in agreement.RANKS if rank < compared - 1]
-    return [*tasks, *([agreement.METRIC] if compared else []), *(agreement.RECALL(rank) for rank in ranks)]
+    """All metrics of a run, the preferred one first. `compared` is the number of sentences whose agreement with the teacher will be
+    measured; a recall needs more others than its rank."""
+    metrics = [*tasks]
+    if compared:
+        metrics.append(agreement.METRIC)
+    if not config.teacher.scores_pairs:
+        metrics += [agreement.RECALL(rank) for rank in agreement.RANKS if rank < compared - 1]
+    return metrics
 
 
 def dev_agreement(
     config: Config, targets: "Targets", file_pairs: Sequence[Sequence[str]], held_out: Integer[np.ndarray, " n"]
 ) -> agreement.AgreementTask:
-    """The evaluation of agreement with the teacher, on `file_pairs` if there are any. Without them it uses the held-out rows: their
-    pairs if the teacher scores pairs, else each sentence with its nearest neighbour and with a random one."""
+    """The evaluation of agreement with the teacher. It uses `file_pairs`, the result of `agreement_pairs`, if there are any; otherwise
+    the rows `held_out`: their pairs if the teacher scores pairs, else each sentence with its nearest neighbour and a random one."""
     if file_pairs:
         assert targets.embed is not None  # `check_models` has found a teacher
         return agreement.agreement_task(targets.embed, *file_pairs)
@@ -126,8 +128,9 @@ def dev_agreement(
     if config.teacher.scores_pairs:
         first, first_roles = targets.sentences(targets.objective.scored[0], held_out)
         second, second_roles = targets.sentences(targets.objective.scored[1], held_out)
+        roles = [*first_roles, *second_roles]
         return agreement.AgreementTask(
-            first=tuple(first), second=tuple(second), teacher=vectors[:, 0], roles=[*first_roles, *second_roles]
+            first=tuple(first), second=tuple(second), teacher_similarities=vectors[:, 0], roles=roles
         )
     sentences, roles = targets.sentences(targets.column, held_out)
     vector_of = dict(zip(sentences, vectors, strict=True))
@@ -142,7 +145,7 @@ def retrieval_files(evals: Evals) -> list[SetFiles]:
 
 
 def held_out_rows(evals: Evals, rows: int) -> int:
-    """Number of the text's rows to hold out of training for agreement with the teacher; 0 if another metric judges the run."""
+    """How many of the text's `rows` to hold out for agreement with the teacher; 0 if another metric chooses the checkpoint."""
     has_sts_b = evals.best == sts.DEV_METRIC or sts_data_folder() is not None
     has_other_metric = evals.pairs or evals.retrieval or evals.entities or has_sts_b
     if evals.agreement or (has_other_metric and evals.best not in agreement.METRICS):
@@ -158,11 +161,13 @@ def sts_data_folder() -> pathlib.Path | None:
 
 
 class Evaluator:
-    """Runs all dev evaluations, and notes the best score in `record`: its step, all scores of that step, the count of evaluations
-    without a higher one, and so on; checkpoints store it. `embedder` is of the student as it is evaluated."""
+    """Runs all dev evaluations, and keeps a `record` of them, which checkpoints store: the `best` score, its `best_step` and all
+    `scores` of that step; the number of evaluations `since_best`; the step last `evaluated`; and the scores `before` training."""
 
     def __init__(self, run: "Run", embedder: Embedder, record: dict[str, Any]):
-        self.run, self.embedder, self.record = run, embedder, record
+        self.run = run
+        self.embedder = embedder
+        self.record = record
         evals = run.config.evals
         patience_steps = evals.patience_epochs * run.batches.steps_per_epoch
         by_epochs = math.ceil(round(patience_steps / evals.every, 6))  # rounded first: 0.1 * 30 is slightly above 3
@@ -170,13 +175,13 @@ class Evaluator:
         """Number of evaluations without a better score after which the run stops; 0: it never does."""
 
     def evaluate(self, step: int, params: Params) -> dict[str, float]:
-        """Scores a student with these parameters; prints the scores and returns them. Raises `Diverged` if one is not finite."""
-        record, run = self.record, self.run
-        exports_last = run.config.evals.best == LAST
+        """Scores the student with parameters `params`; prints and returns the scores. Raises `Diverged` if one is not finite."""
+        record = self.record
+        exports_last = self.run.config.evals.best == LAST
         try:
-            scores = run.dev.scores(self.embedder.as_embed(params))
+            scores = self.run.dev.scores(self.embedder.as_embed(params))
         except InputError as error:
-            if step == 0:
+            if step == 0:  # nothing was trained that could diverge
                 raise
             raise Diverged(f"at step {step}: {str(error).rstrip('.')}") from error
         for name, score in scores.items():
@@ -185,8 +190,8 @@ class Evaluator:
         record["evaluated"] = step
         if step == 0:
             record["before"] = scores
-        if step > 0 or run.config.evals.untrained:
-            note_score(record, step, scores, best=run.dev.best, exports_last=exports_last)
+        if step > 0 or self.run.config.evals.untrained:
+            note_score(record, step, scores, best=self.run.dev.best, exports_last=exports_last)
         is_best = not exports_last and record["best"] is not None and record["best_step"] == step
         shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()) or "no dev set"
         say(f"step {step:,}: {shown}{' (best)' if is_best else ''}")
@@ -201,9 +206,10 @@ class Evaluator:
 
 
 def note_score(record: dict[str, Any], step: int, scores: dict[str, float], *, best: str, exports_last: bool) -> None:
-    """Updates the record: the best score so far by the metric `best`, its step, all scores of that step, and the count of evaluations
-    since the last improvement. With `exports_last`, the latest scores always count as the best."""
-    score, highest = scores.get(best, 0.0), record["best"]  # the metric may be missing only if `exports_last`
+    """Updates an `Evaluator`'s record with the scores of a step, judged by the metric `best`. With `exports_last`, the latest scores
+    always count as the best."""
+    score = scores.get(best, 0.0)  # the metric may be missing only if `exports_last`
+    highest = record["best"]
     record["since_best"] = 0 if highest is None or score > highest else record["since_best"] + 1
     if exports_last or highest is None or score >= highest:  # at equal scores the later one, trained for longer
         record |= {"best": score, "best_step": step, "scores": scores}

@@ -1,4 +1,4 @@
-"""Distillation from Python: trains as the program does, and returns the student and its scores."""
+"""Trains from Python as the program does, and returns the student and its scores."""
 
 import dataclasses
 import hashlib
@@ -130,27 +130,25 @@ def distill(
     }
     stages = configured(config, text, arguments, options or {})
     chosen = flat(*stages)
-    if workdir is None:  # the same for calls that resume each other, another for any other training
+    if workdir is None:  # named by a digest of all options that a resumed run may not change
         fixed = {name: value for name, value in chosen.items() if re.sub(r"^stage\d+\.", "", name) not in EXTENSIONS}
         digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:8]
         workdir = pathlib.Path(f"{default_workdir(config)}-{digest}").absolute()
     if not logging.getLogger("jaxdistill").hasHandlers():  # the caller has not set up logging
         log_to_stdout("jaxdistill")
     # For the model card: the options that differ from the config's, without local folders.
-    before = flat(*parse_stages(load_config(config)))
+    defaults = flat(*parse_stages(load_config(config)))
     changed = {
         name: public_argument(f"{name}={value}").partition("=")[2] if isinstance(value, str) else value
         for name, value in chosen.items()
-        if before.get(name) != value
+        if defaults.get(name) != value
     }
-    public = public_argument(f"--config={config}").partition("=")[2]
-    command = f"jaxdistill.distill(config={public!r}, options={changed!r}, workdir=DIR)"
+    public_config = public_argument(f"--config={config}").partition("=")[2]
+    command = f"jaxdistill.distill(config={public_config!r}, options={changed!r}, workdir=DIR)"
     run_stages(stages, workdir, dry_run=dry_run, command=command, callbacks=callbacks)
-    return None if dry_run else result_in(stage_folders(local_folder(workdir), len(stages))[-1])
-
-
-def result_in(folder: pathlib.Path) -> Result:
-    """The result of the finished training in a folder."""
+    if dry_run:
+        return None
+    folder = stage_folders(local_folder(workdir), len(stages))[-1]
     results = read_note(folder / RESULTS)
     return Result(
         workdir=folder,
@@ -162,8 +160,8 @@ def result_in(folder: pathlib.Path) -> Result:
 
 
 def configured(spec: str, text: Text, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> list[Config]:
-    """The stages of a config with the arguments of `distill` applied, of which None and empty ones leave the config's values; writes
-    text in memory to the cache. Columns and seed go to every stage, other arguments to the first."""
+    """The stages of the config `spec`, changed by `arguments` (`distill`'s, by option; None and empty ones change nothing), then by
+    `options`. Columns, seed and text go to every stage, other arguments to the first. Text in memory goes to the cache."""
     config: Any = load_config(spec)
     first = config[stage_names(config)[0]] if stage_names(config) else config
     for name, value in arguments.items():
@@ -176,10 +174,11 @@ def configured(spec: str, text: Text, arguments: Mapping[str, Any], options: Map
             first[name] = ConfigDict({**fields, "kind": KINDS[name].name_of(value)})
         else:
             names = in_every_stage(config, name)
-            is_shared = name in ("data.columns", "run.seed")
-            set_options(config, dict.fromkeys(names if is_shared else names[:1], value))
+            if name not in ("data.columns", "run.seed"):
+                names = names[:1]
+            set_options(config, dict.fromkeys(names, value))
     set_options(config, options)
-    if not isinstance(text, str | pathlib.Path) or str(text):
+    if not isinstance(text, str | pathlib.Path) or str(text):  # a table has no truth value
         columns = columns_of(typed(first.data.columns, Columns, "data.columns"))
         source = ",".join(sources_of(text, columns, numbers=split_specs(first.teacher.get("names", ""))))
         set_options(config, {name: source for name in in_every_stage(config, "data.text") if name not in options})

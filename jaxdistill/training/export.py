@@ -36,20 +36,20 @@ CHECK_SENTENCES = ("Rain.", "Zwei Äpfel, drei Birnen, 茶 and a café au lait: 
 
 
 def export(model: SentenceModel, folder: str | Path, *, facts: Facts | None = None, to: Form = "") -> Path:
-    """Saves `model`, loads it again and compares vectors, or scores, of `CHECK_SENTENCES`; returns the folder.
+    """Saves `model`, loads it again and compares its vectors, or scores, of `CHECK_SENTENCES`; returns the folder.
 
     Args:
       facts: how the model was made, for its card; None: the facts of the export that it was loaded from, if it is unchanged.
       to: `onnx`: also write ONNX files, which are compared with the model; the card gives the differences.
 
     Raises:
-      InputError: the model cannot be written or differs when reloaded, or `folder` is not ours; it then stays unchanged.
+      InputError: the model cannot be written or differs when reloaded, or `folder` holds something else; it then stays unchanged.
     """
     if to:
         onnx.check(model)
     folder = local(folder, "--out").resolve()
     if facts is None:
-        origin = model.tokenizer_folder
+        origin = model.tokenizer_folder  # where the model was loaded from
         is_unchanged = read_note(origin / MARK).get("model_digest") == model.digest()
         origin_facts = read_facts(origin) if is_unchanged else None
         facts = dataclasses.replace(origin_facts or Facts(name=""), name=folder.name)
@@ -57,8 +57,9 @@ def export(model: SentenceModel, folder: str | Path, *, facts: Facts | None = No
         facts = dataclasses.replace(facts, **origin_of(model))
     is_below = Path.cwd() in folder.parents
     spec = folder.relative_to(Path.cwd()).as_posix() if is_below else public_name(str(folder))
-    card, mark = partial(model_card, model, facts, spec=spec), dict[str, Any](versions=versions())
-    with writing(folder, ". Nothing was changed there; --out names another folder"), replacing(folder, mark) as new:
+    card = partial(model_card, model, facts, spec=spec)
+    marker = dict[str, Any](versions=versions())
+    with writing(folder, ". Nothing was changed there; --out names another folder"), replacing(folder, marker) as new:
         save(model, new, card=card())
         write_facts(new, facts)
         config = new / "config.json"
@@ -67,19 +68,20 @@ def export(model: SentenceModel, folder: str | Path, *, facts: Facts | None = No
             write_json(config, json.loads(config.read_text("utf-8")) | {"matryoshka_dimensions": widths})
         reloaded = load_model(str(new))
         _refuse_difference(str(folder), largest_difference(model, reloaded), 1e-5)
-        # A table is written with its head folded in, and without the row that it does not read.
-        mark["model_digest"] = reloaded.digest()
+        # Not the digest of `model`: a static model's table is written with its head folded in, and without its unused row.
+        marker["model_digest"] = reloaded.digest()
         if to:
-            mark["forms"] = _write_onnx(model, new)
-            (new / "README.md").write_text(card(forms=mark["forms"]), "utf-8")
+            marker["forms"] = _write_onnx(model, new)
+            (new / "README.md").write_text(card(forms=marker["forms"]), "utf-8")
     return folder
 
 
 def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
-    """Adds the ONNX files, and returns a table of both. Weights of 8 bits that change the vectors (mean cosine below 0.99) or logits
-    (correlation) too much are left out."""
+    """Adds the ONNX files, compares them with the model, and returns a row of measurements for each, which maps columns to cells. A
+    file of 8-bit weights is left out if the mean cosine to the model's vectors, or the correlation of logits, is below 0.99."""
     held_out = [sentence for (sentence,) in islice(read([HELDOUT]), 94)]
-    texts, is_cross = [*CHECK_SENTENCES, *held_out], model.definition.reads_pairs
+    texts = [*CHECK_SENTENCES, *held_out]
+    is_cross = model.definition.reads_pairs
     inputs: Any = list(zip(texts, [*texts[1:], *texts[:1]], strict=True)) if is_cross else texts
     expected = _outputs(model, texts, logits=True)
     rows = []
@@ -88,7 +90,7 @@ def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
         actual = onnx.encoder(model, file)(inputs)
         if is_cross:
             likeness = np.corrcoef(actual[:, 0], expected[:, 0])[0, 1]
-        else:  # the cosine of unit vectors, which is 1 for two zero vectors
+        else:  # the mean cosine of unit vectors; this formula gives 1 for two zero vectors
             actual = unit_rows(actual)
             likeness = 1 - np.square(actual - expected).sum(axis=1).mean() / 2
         difference = np.abs(actual - expected).max()
@@ -104,7 +106,7 @@ def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
 
 
 def _outputs(model: SentenceModel, sentences: Sequence[str], *, logits: bool = False) -> Float[np.ndarray, "n e"]:
-    """Unit vectors of sentences; of a cross-encoder, the score or logit of each sentence with the next, `[n, 1]`."""
+    """Unit vectors of sentences; or a cross-encoder's score (or logit) of each sentence with the next, `[n, 1]`."""
     embedder = Embedder(model)
     if model.definition.reads_pairs:
         return embedder.score(sentences, [*sentences[1:], *sentences[:1]], logits=logits)[:, None]
@@ -123,7 +125,7 @@ def weights_bytes(folder: str | Path) -> int:
 
 
 def _refuse_difference(name: str, difference: float, allowed: float) -> None:
-    """Raises `InputError` for the file or folder `name` if the largest difference is not allowed."""
+    """Raises `InputError`, which names the file or folder `name`, if its largest difference is above the `allowed` one."""
     if not difference <= allowed:  # NaN is refused too
         raise InputError(
             f"{name} was not written: it differs from the model by {difference:.1e} (largest difference; {allowed:.0e} is allowed). "

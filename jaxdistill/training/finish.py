@@ -1,4 +1,4 @@
-"""Ends a training: its best student, the scores and speed of all models, the export, the table, the plot, the report."""
+"""Ends a training: takes its best student, measures all models, and writes export, table, plot and report."""
 
 import dataclasses
 import json
@@ -33,12 +33,12 @@ from jaxdistill.training.sharding import sharded_embedder
 from jaxdistill.training.workdir.checkpoint import Checkpoints, mean_params
 from jaxdistill.training.workdir.folder import EXPORT, METRICS, RESULTS, Workdir, stage_export
 
-READ_SENTENCES = 256
+SPEED_SENTENCES = 256
 """Sentences of the training text on which encoding speed is measured."""
 
 
 def trained_student(run: Run, files: Workdir, record: dict[str, Any]) -> SentenceModel:
-    """The student of the best or last checkpoint, or the mean over `evals.average`, whose scores it then adds to the record."""
+    """The student of the best or last checkpoint, or the mean of the checkpoints `evals.average`, whose scores go into `record`."""
     averaged = sorted({*run.config.evals.average})
     checkpoints = Checkpoints(files, read_only=True)
 
@@ -57,14 +57,14 @@ def trained_student(run: Run, files: Workdir, record: dict[str, Any]) -> Sentenc
 
 
 def sentences_per_s(run: Run, name: str, model: SentenceModel) -> float:
-    """Sentences (for a cross-encoder: pairs) per second on all devices of the run, without compilation, at most as long as both teacher
-    and student read; all processes call this together."""
+    """Sentences (for a cross-encoder: pairs) that a compiled model reads per second on all devices of the run. They are truncated to
+    what both teacher and student read. All processes call this together."""
     say(f"{name}: measuring the speed")
     length = min(encoder.max_length for encoder in (*run.teachers.values(), run.student))
     embedder = sharded_embedder(model.with_length(length), run.config.run, mesh=run.mesh)
-    sentences = run.store.texts(TEXT)[:READ_SENTENCES]
+    sentences = run.store.texts(TEXT)[:SPEED_SENTENCES]
     if model.definition.reads_pairs:
-        encode = partial(embedder.score, second=run.store.texts(SECOND)[:READ_SENTENCES])
+        encode = partial(embedder.score, second=run.store.texts(SECOND)[:SPEED_SENTENCES])
     else:
         encode = partial(embedder.encode, role=run.store.roles(TEXT, range(len(sentences))))
     bar = f"{name}, speed" if processes.is_first() else False
@@ -90,17 +90,20 @@ def sts_results(run: Run, name: str, model: SentenceModel) -> dict[str, Any]:
 
 
 def finish(run: Run, files: Workdir, record: dict[str, Any], teacher_scores: dict[str, float], *, command: str) -> None:
-    """Measures all models, and writes what a training ends with: export, plot, table, report and results. All processes call it, as
-    they measure together; the first writes. `record` is the result of `train`."""
-    workdir, config, metric = run.workdir, run.config, run.dev.best
-    student, averaged = trained_student(run, files, record), sorted({*config.evals.average})
+    """Measures all models, and writes export, plot, table, report and results. All processes call it, because they measure together;
+    the first one writes. `record` is the result of `train`."""
+    workdir, config = run.workdir, run.config
+    metric = run.dev.best
+    student = trained_student(run, files, record)
+    averaged = sorted({*config.evals.average})
     models = {"teacher": run.teacher} if run.teacher else {}
     models |= {"student before": config.student.evaluated(run.student), "student after": student}
     speeds = {name: sentences_per_s(run, name, model) for name, model in models.items()}
     sts_by_model = {name: sts_results(run, name, model) for name, model in models.items()}
     if not processes.is_first():
         return
-    before, after, best_step = record["before"], record["scores"], record["best_step"]
+    before, after = record["before"], record["scores"]
+    best_step = record["best_step"]
     dev_scores = {"teacher": teacher_scores, "student before": before, "student after": after}
     scores = {name: dev_scores[name] | sts_by_model[name].get("scores", {}) for name in models}
     checkpoint = f"the best checkpoint, step {best_step:,} by {metric}" if best_step else "the untrained student"
@@ -110,8 +113,8 @@ def finish(run: Run, files: Workdir, record: dict[str, Any], teacher_scores: dic
         checkpoint = f"the last checkpoint, step {best_step:,}"
     warning = ""
     if metric and not after[metric] > before[metric]:
-        was, now = hundredfold(before[metric]), hundredfold(after[metric])
-        warning = f"NO GAIN: {metric} was {was} before training and is {now} after it; the export is {checkpoint}"
+        change = f"was {hundredfold(before[metric])} before training and is {hundredfold(after[metric])} after it"
+        warning = f"NO GAIN: {metric} {change}; the export is {checkpoint}"
     facts = facts_of(run, averaged or [best_step], scores, command)
     write_facts(workdir, facts)
     say("writing the export; reloading and comparing it")
@@ -134,8 +137,8 @@ def finish(run: Run, files: Workdir, record: dict[str, Any], teacher_scores: dic
     }
     paper = cited(config.run.paper, "run.paper") if config.run.paper else None
     if paper:  # show only scores that the run has measured; if there are none, those on STS
-        measured = {*paper.scores} & {*facts.scores}
-        paper = paper.only([name for name in paper.scores if name in (measured or (*sts.TESTS, "average"))])
+        shown = ({*paper.scores} & {*facts.scores}) or {*sts.TESTS, "average"}
+        paper = paper.only([name for name in paper.scores if name in shown])
         entries.append(Entry(name=paper.label, scores=paper.scores, is_cited=True))
         origin["Paper"] = f"{paper.label}: {paper.tables}"
     say(title)
@@ -148,7 +151,8 @@ def finish(run: Run, files: Workdir, record: dict[str, Any], teacher_scores: dic
     say(f"trained for {record['seconds'] / 60:.1f} minutes in this process; the export is {checkpoint}")
     say(f"export (reloaded and compared): {folder}")
     say(f"plot: {plot}")
-    page, teacher = workdir / "report.html", "teacher" if "teacher" in models else ""
+    page = workdir / "report.html"
+    teacher = "teacher" if "teacher" in models else ""
     sections = {"How it was made": origin}
     write_page(page, entries, title=title, warning=warning, teacher=teacher, plot=plot, sections=sections)
     results = {
@@ -175,10 +179,11 @@ def finish(run: Run, files: Workdir, record: dict[str, Any], teacher_scores: dic
 def student_facts(
     config: Config, workdir: Path, student: SentenceModel, teachers: Sequence[SentenceModel], command: str
 ) -> Facts:
-    """What the model card says of a student before it learns anything."""
+    """What the model card says of an untrained student: its teachers, its origin, and the command."""
     names = [model.source for model in teachers] or config.teacher.given
     origin = origin_of(*(teachers if config.student.model == "teacher" else [*teachers, student]))
-    source, specs = student.source, [*names, stage_export(config.student.model, workdir)]
+    source = student.source
+    specs = [*names, stage_export(config.student.model, workdir)]
     for spec in sorted(filter(None, specs), key=len, reverse=True):  # longest first: a spec may be part of another
         source = source.replace(spec, public_name(spec))  # without the folders of local paths
     return Facts(
@@ -194,8 +199,9 @@ def student_facts(
 
 
 def facts_of(run: Run, steps: Sequence[int], scores: dict[str, dict[str, float]], command: str) -> Facts:
-    """What the model card says of the training; `steps` are those of the exported checkpoints."""
-    config, student, sections = run.config, run.student, nested(run.config)
+    """What the model card says of a trained student; `steps` are those of the exported checkpoints, `scores` are by model."""
+    config, student = run.config, run.student
+    sections = nested(config)
     terms = sections.get("objectives", {})  # of several objectives
     options = {f"{name}.{key}": value for name, term in terms.items() for key, value in term.items()}
     options |= {key: value for key, value in sections.get("objective", {}).items() if key != "kind"}

@@ -1,4 +1,4 @@
-"""The training loop: read a step's batch, run the step, then, when due, write metrics, evaluate the student, save the state.
+"""The training loop. It reads a step's batch, runs the step, and when due, writes metrics, evaluates the student, saves the state.
 
 A checkpoint of step s holds the state after s updates, and is written only when all losses up to s are known to be finite.
 """
@@ -34,14 +34,17 @@ log = logging.getLogger(__name__)
 
 
 def train(run: Run, workdir: Workdir, *, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
-    """Trains from the latest checkpoint or step 0 to the end; returns the `Evaluator`'s record, with the loop's `seconds`, in all and `spent`.
+    """Trains from the latest checkpoint or step 0 to the end. Returns the `Evaluator`'s record, with the loop's `seconds` in all, and
+    `spent` on each activity.
 
     Raises:
       Interrupted: after a signal, once the state is saved.
       Diverged: a loss or a score is not finite, or a score cannot be computed; names the last good checkpoint, and what to change.
     """
-    begun, goodput = time.monotonic(), Goodput()
-    options, evals, steps = run.config.run, run.config.evals, run.program.steps
+    begun = time.monotonic()
+    goodput = Goodput()
+    options, evals = run.config.run, run.config.evals
+    steps = run.program.steps
     # Several processes stop `STEPS_IN_FLIGHT` steps later, see `StopVote`.
     stopping = "stopping after this step and its evaluation; a second signal ends the run at once, without saving"
     log_every = min(options.log_every, max(steps // 3, 1))  # or the curves of a short run would be a single point
@@ -53,7 +56,8 @@ def train(run: Run, workdir: Workdir, *, callbacks: Sequence[Callback] = ()) -> 
             train_step = CountedStep(run, goodput, compile_early=compile_early)
             with goodput.spent("checkpoints"):
                 state, record = first_or_restored(run, checkpoints)
-            start, is_new = int(state.step), record["before"] is None
+            start = int(state.step)
+            is_new = record["before"] is None
             metrics = Metrics(run, goodput, stack, start=start, is_new=is_new, callbacks=callbacks)
             student = run.config.student.evaluated(run.student)
             embedder = Embedder(student, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
@@ -113,7 +117,8 @@ def train(run: Run, workdir: Workdir, *, callbacks: Sequence[Callback] = ()) -> 
             checkpoints.close()
         if not isinstance(error, Diverged):
             raise
-        kept, optimizer = checkpoints.steps, run.config.optimizer
+        kept = checkpoints.steps
+        optimizer = run.config.optimizer
         good = f"the checkpoint of step {kept[-1]} is good" if kept else "there is no checkpoint"
         raise Diverged(
             f"training diverged, {error}; {good}. Use another --workdir with a lower optimizer.learning_rate (it is "
@@ -125,35 +130,34 @@ def train(run: Run, workdir: Workdir, *, callbacks: Sequence[Callback] = ()) -> 
 
 
 def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
-    """State and record of evaluations, from the latest checkpoint or, without one, before step 1."""
+    """State and record of evaluations: those of the latest checkpoint, or new ones without a checkpoint."""
     restored = checkpoints.restore(run.program.like, run.program.shardings)
     if restored is None:
         return run.first_state(run.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}
     state, record = restored
     step = int(state.step)
     log.info("continuing from the checkpoint of step %d in %s", step, checkpoints.folder)
-    kept, average = checkpoints.steps, run.config.evals.average
+    kept = checkpoints.steps
+    average = run.config.evals.average
     if step > run.program.steps or any(averaged <= step and averaged not in kept for averaged in average):
         raise InputError(
             f"{run.workdir} is at step {step} and keeps the checkpoints of steps {', '.join(map(str, kept))}, which do not go "
             f"with run.steps={run.program.steps} and evals.average={average}; raise --config.run.steps, or average kept or later steps."
         )
-    if record["best_step"] not in kept:  # removed for a later and better one, to before which the run went back
+    if record["best_step"] not in kept:  # a later step was better, until the run went back to before it
         record |= {"best": None, "best_step": step}
     return state, record
 
 
 class CountedStep:
-    """A run's step that keeps at most `STEPS_IN_FLIGHT` running, and adds its operations and its time to `goodput`: the first step
-    with batches of a shape as `compile`, others as `steps`.
-
-    Args:
-      compile_early: start threads that compile the step for each usual shape of a batch. If the run fails, Python only exits when
-        they have finished.
-    """
+    """A run's step that keeps at most `STEPS_IN_FLIGHT` running, and adds its operations and its time to `goodput`. The time of the
+    first step with batches of a shape counts as `compile`, that of other steps as `steps`. `compile_early` starts threads that
+    compile the step for each usual shape of a batch; if the run fails, Python only exits when they have finished."""
 
     def __init__(self, run: Run, goodput: Goodput, *, compile_early: bool):
-        self._step, self._teacher_params, self._goodput = run.program.train_step, run.teacher_params, goodput
+        self._step = run.program.train_step
+        self._teacher_params = run.teacher_params
+        self._goodput = goodput
         self._in_flight = deque[Array](maxlen=STEPS_IN_FLIGHT)
         """Losses of the latest steps."""
         # By the shapes of a batch: operations of the step, and its programs.
@@ -170,7 +174,8 @@ class CountedStep:
             threads.shutdown(wait=False)
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Array]]:
-        shapes, arguments = _shapes(batch), (state, self._teacher_params, batch)
+        shapes = _shapes(batch)
+        arguments = state, self._teacher_params, batch
         is_new = shapes not in self._flops
         if is_new:  # otherwise the time of steps that run while the host compiles would count as compiling
             with self._goodput.spent("steps"):
@@ -194,11 +199,12 @@ class CountedStep:
     def _compile(self, *arguments: Any) -> tuple[Any, float]:
         """The compiled step for arguments of these shapes, and the seconds that compiling took."""
         begun = time.monotonic()
-        return self._step.lower(*arguments).compile(), time.monotonic() - begun
+        compiled = self._step.lower(*arguments).compile()
+        return compiled, time.monotonic() - begun
 
 
 def batch_shapes(batch: Batch, shapes: Shapes, groups: int, batch_size: int) -> Batch:
-    """Shapes and dtypes of a whole batch whose tokens are packed into `shapes`; `batch` is any one, or a process's part of it."""
+    """Shapes and dtypes of a whole batch whose tokens are packed into `shapes`; `batch` is an example, or a process's part of one."""
 
     def token_shapes(tokens: Tokens | None, shape: Shape) -> Any:
         slots = (groups, shape.rows, shape.length)
@@ -213,19 +219,19 @@ def batch_shapes(batch: Batch, shapes: Shapes, groups: int, batch_size: int) -> 
 
 
 def _shapes(batch: Batch) -> tuple[tuple[int, ...], ...]:
-    """Identifies the compiled program that a batch needs."""
+    """The shapes of a batch's arrays, which identify the compiled program that it needs."""
     return tuple(leaf.shape for leaf in jax.tree.leaves(batch))
 
 
 def prefetch(batches: Batches, start: int, stop: int) -> Generator[Batch]:
     """Yields the batches of steps `start` to `stop - 1`, counted from 0, which one thread prepares."""
-    steps = iter(range(start, stop))
     thread = ThreadPoolExecutor(1, "prefetch")
+    submitted = (thread.submit(batches.batch_at, step) for step in range(start, stop))  # each when it is drawn
     try:
-        prepared = deque(thread.submit(batches.batch_at, step) for step in islice(steps, 2))
+        prepared = deque(islice(submitted, 2))
         while prepared:
             batch = prepared.popleft().result()
-            prepared.extend(thread.submit(batches.batch_at, step) for step in islice(steps, 1))
+            prepared.extend(islice(submitted, 1))
             yield batch
     finally:
         thread.shutdown(cancel_futures=True)

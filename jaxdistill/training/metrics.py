@@ -1,4 +1,4 @@
-"""Records a run: lines on the console and in `train.log`, `metrics.jsonl`, TensorBoard's files, callbacks, and a progress bar."""
+"""Records a run on the console and in `train.log`, `metrics.jsonl`, TensorBoard's files, callbacks, and a progress bar."""
 
 import contextlib
 import json
@@ -35,13 +35,13 @@ Callback = Callable[[int, Mapping[str, float]], object]
 
 log = logging.getLogger(__name__)
 _printed = logging.getLogger("jaxdistill.printed")
-"""Logger of lines for `train.log` alone: `say` has printed them already, and those of `note` are not printed."""
+"""Logger whose lines go to `train.log` alone; `say` prints them itself."""
 _printed.setLevel(logging.INFO)
 _printed.propagate = False
 
 
 def say(line: str) -> None:
-    """Prints a line, above a progress bar if there is one; in the first process of a run only."""
+    """Prints a line, above a progress bar if there is one, and writes it to `train.log`; in the first process of a run only."""
     if processes.is_first():
         tqdm.write(line)
         sys.stdout.flush()  # or a file or pipe would show the line much later
@@ -56,7 +56,7 @@ def note(lines: str) -> None:
 
 @contextlib.contextmanager
 def logged(workdir: pathlib.Path, command: str) -> Iterator[None]:
-    """Appends what is printed and logged in the first process to the workdir's `train.log`, from the command to a final error."""
+    """Appends to the workdir's `train.log` the command, what the first process prints and logs in the block, and a final error."""
     if not processes.is_first():
         yield
         return
@@ -69,8 +69,10 @@ def logged(workdir: pathlib.Path, command: str) -> Iterator[None]:
         note(f"$ {command}")
         yield
     except BaseException as error:
-        expected = last_line(error)
-        _printed.error("%s", expected[0] if expected else "failed:", exc_info=None if expected else error)
+        if printed := last_line(error):
+            _printed.error("%s", printed[0])
+        else:  # a bug
+            _printed.error("failed:", exc_info=error)
         raise
     finally:
         for logger in loggers:
@@ -79,11 +81,9 @@ def logged(workdir: pathlib.Path, command: str) -> Iterator[None]:
 
 
 class Goodput:
-    """Seconds that one process's host spends on each activity, and the floating-point operations of its steps.
-
-    `data` is the time that the host waits for a batch, `steps` the time that it waits for devices, `compile` tracing and compiling a
-    step of a new shape. `checkpoints` includes making or restoring the first state.
-    """
+    """Seconds that one process's host spends on each activity, and the floating-point operations of its steps. `data` is the time
+    that the host waits for a batch, `steps` the time that it waits for devices, `compile` tracing and compiling a step of a new
+    shape. `checkpoints` includes making or restoring the first state."""
 
     def __init__(self) -> None:
         self.total: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
@@ -102,7 +102,7 @@ class Goodput:
             self.total[activity] += time.monotonic() - begun
 
     def report(self) -> dict[str, float]:
-        """Metrics of the time since the last call; `goodput` is the share of `steps` in all the time counted so far."""
+        """Metrics of the time since the last report; `goodput` is the share of `steps` in all the time counted so far."""
         seconds = {name: total - self._reported[name] for name, total in self.total.items()}
         device_flops_per_s = self.flops / max(seconds["data"] + seconds["steps"], 1e-9) / jax.device_count()
         self._reported, self.flops = dict(self.total), 0.0
@@ -116,16 +116,15 @@ class Goodput:
 
 
 def product_flops(jaxpr: Jaxpr) -> float:
-    """Operations of a traced program's matrix products, over all devices; a multiplication and an addition count as two.
-
-    Those in a `scan` count once per iteration, those in another loop once: XLA's own count has every loop once.
-    """
+    """Operations of a traced program's matrix products, over all devices; a multiplication and an addition count as two. The body of
+    a `scan` counts once per iteration, unlike in XLA's own count; the body of another loop counts once."""
     total = 0.0
     for equation in jaxpr.eqns:
         inner = [product_flops(body) for body in jaxprs_in_params(equation.params)]
         if equation.primitive.name == "dot_general":
             (contracted, _), _ = equation.params["dimension_numbers"]
-            left, result = cast(Any, equation.invars[0].aval).shape, cast(Any, equation.outvars[0].aval).shape
+            left = cast(Any, equation.invars[0].aval).shape
+            result = cast(Any, equation.outvars[0].aval).shape
             total += 2.0 * math.prod(result) * math.prod(left[axis] for axis in contracted)
         elif equation.primitive.name == "scan":
             total += equation.params["length"] * sum(inner)
@@ -140,23 +139,25 @@ def product_flops(jaxpr: Jaxpr) -> float:
 
 
 class Metrics:
-    """Means of the steps' metrics, fetched from the devices only when they are due, and written in the first process: to
-    `metrics.jsonl`, to callbacks and, where TensorBoard is installed, to its files.
+    """Means of the steps' metrics, fetched from the devices only when they are due. The first process writes them to `metrics.jsonl`, to
+    callbacks and, where TensorBoard is installed, to its files.
 
     Args:
-      files: closes the files and the bar.
+      stack: closes the files and the progress bar.
       start: the step from which this process continues. Lines of later steps, which run again, are dropped.
-      is_new: no checkpoint was restored: then the lines of step 0 are dropped too, which a killed run may have written.
+      is_new: no checkpoint was restored. The lines of step 0, which a killed run may have written, are dropped too.
     """
 
     def __init__(
-        self, run: "Run", goodput: Goodput, files: ExitStack, *, start: int, is_new: bool, callbacks: Sequence[Callback]
+        self, run: "Run", goodput: Goodput, stack: ExitStack, *, start: int, is_new: bool, callbacks: Sequence[Callback]
     ):
-        self.goodput, self.start, self.steps = goodput, start, run.program.steps
-        self.learning_rate, self.batch_size, self.callbacks = run.program.schedule, run.batches.batch_size, callbacks
+        self.run = run
+        self.goodput = goodput
+        self.start = start
+        self.callbacks = callbacks
         bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} steps [{elapsed}{postfix}]"
-        bar = Bar(initial=start, total=self.steps, disable=not processes.is_first(), bar_format=bar_format)
-        self.bar = files.enter_context(bar)
+        bar = Bar(initial=start, total=run.program.steps, disable=not processes.is_first(), bar_format=bar_format)
+        self.bar = stack.enter_context(bar)
         self.pending: list[tuple[int, Mapping[str, Array]]] = []
         """Steps whose metrics have not been fetched from the devices."""
         self.jsonl = self.event = self.records = None
@@ -172,7 +173,7 @@ class Metrics:
                 if json.loads(line)["step"] <= last_step:
                     kept.append(f"{line}\n")
         write_atomic(path, "".join(kept))
-        self.jsonl = files.enter_context(path.open("a", encoding="utf-8"))
+        self.jsonl = stack.enter_context(path.open("a", encoding="utf-8"))
         try:  # imported here: it takes half a second, which other commands need not wait for
             from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue] - protobuf makes it on import
             from tensorboard.summary.writer.record_writer import RecordWriter
@@ -182,7 +183,8 @@ class Metrics:
         folder = run.workdir / "tensorboard"
         folder.mkdir(exist_ok=True)
         path = folder / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
-        self.event, self.records = Event, RecordWriter(files.enter_context(path.open("ab")))
+        self.event = Event
+        self.records = RecordWriter(stack.enter_context(path.open("ab")))
         self._record(0, file_version="brain.Event:2")
         # This record makes TensorBoard ignore what earlier files hold of this step and later ones.
         self._record(last_step + 1, session_log={"status": "START"})
@@ -194,9 +196,7 @@ class Metrics:
 
     def report(self, step: int) -> None:
         """Fetches the metrics of all steps since the last report and writes their means; raises `Diverged` if a loss is not finite.
-
-        Whoever evaluates or saves a state reports first, so a diverged one is never kept.
-        """
+        Call it before a state is evaluated or saved, so that a diverged state is never kept."""
         if not self.pending:
             return
         with self.goodput.spent("steps"):
@@ -209,14 +209,13 @@ class Metrics:
         for name in fetched[0][1]:  # NaN where an objective did not train on the batch's source
             values = [metrics[name] for _, metrics in fetched if not math.isnan(metrics[name])]
             means[name] = float(np.mean(values)) if values else math.nan
-        means |= {"learning_rate": float(np.asarray(self.learning_rate(step - 1)))} | self.goodput.report()
+        means |= {"learning_rate": float(np.asarray(self.run.program.schedule(step - 1)))} | self.goodput.report()
         training_seconds = sum(means[f"seconds/{activity}"] for activity in ("compile", "data", "steps"))
-        means["sentences_per_s"] = self.batch_size * len(fetched) / max(training_seconds, 1e-9)
+        means["sentences_per_s"] = self.run.batches.batch_size * len(fetched) / max(training_seconds, 1e-9)
         # Everything but compilation goes on at the mean pace so far.
         seconds = sum(self.goodput.total.values()) - self.goodput.total["compile"]
-        seconds_left = seconds / max(step - self.start, 1) * (self.steps - step)
-        rate, loss = means["sentences_per_s"], means["loss"]
-        line = f"{duration(seconds_left)} left, {rate:,.0f} sentences/s, loss {loss:.4g}"
+        seconds_left = seconds / max(step - self.start, 1) * (self.run.program.steps - step)
+        line = f"{duration(seconds_left)} left, {means['sentences_per_s']:,.0f} sentences/s, loss {means['loss']:.4g}"
         self.bar.set_postfix_str(line, refresh=sys.stderr.isatty())
         self.write(step, means)
 

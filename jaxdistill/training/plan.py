@@ -1,4 +1,4 @@
-"""Prints what a run needs before step 1: on this machine's devices, or with `--compile_for`, by TPU's compiler, on absent TPUs."""
+"""Prints the memory and time that a run needs, measured on this machine, or with `--compile_for` by the TPU compiler for absent TPUs."""
 
 import dataclasses
 import math
@@ -32,19 +32,20 @@ GIB = 2**30
 COLLECTIVE = re.compile(
     r"= (.+?) (all-gather|all-reduce|reduce-scatter|collective-permute|(?:ragged-)?all-to-all)(?:-done)?\("
 )
-"""The shapes of the results and the kind of a collective in a line of a compiled program's text; of an asynchronous one, its end."""
+"""Matches a collective in a line of a compiled program's text (an asynchronous one at its end): shapes of results, and kind."""
 
 
 def overview(run: Run) -> tuple[Run, dict[str, float]]:
     """Prints devices, models, text, memory and time; returns the run and the teacher's dev scores. If `run.minutes` is set and no
-    earlier start has turned it into steps, the returned run has as many steps as fit at the speed measured here."""
+    earlier start has turned it into steps, the returned run has as many steps as fit into it at the speed measured here."""
     config, batches = run.config, run.batches
     axes = ", ".join(f"{axis} {size}" for axis, size in run.mesh.shape.items() if axis != "slice" or size > 1)
     devices = f"{run.mesh.size} x {jax.devices()[0].device_kind} ({axes})"
     say(f"jaxdistill {jaxdistill.__version__}, JAX {jax.__version__}")
     say(f"devices: {devices}, matrix products in {np.dtype(run.compute_dtype).name}")
     for role, model in [*(("teacher", teacher) for teacher in run.teachers.values()), ("student", run.student)]:
-        architecture, heads = model.definition.architecture, len(model.definition.dense)
+        architecture = model.definition.architecture
+        heads = len(model.definition.dense)
         size = f"{model.parameter_count:,} parameters, {architecture.layers} layers, width {architecture.hidden_size}"
         dense = f", {heads} dense layers" if heads else ""
         say(f"{role}: {model.source}: {size}, pooling {model.definition.pooling}{dense}")
@@ -64,7 +65,8 @@ def overview(run: Run) -> tuple[Run, dict[str, float]]:
     memory, seconds = probe(run, sample[0])
     say(f"memory: {memory / 2**20:,.0f} MiB per device (arguments and temporaries of a step)")
     if run.program.steps == UNTIMED:
-        steps = step_count(config, 0, processes.gathered(max(1, int(60 * config.run.minutes / seconds)))[0])
+        steps_in_minutes = max(1, int(60 * config.run.minutes / seconds))
+        steps = step_count(config, 0, processes.gathered(steps_in_minutes)[0])  # the same in all processes
         program = make_step(config, run.objective, run.student, run.teacher, run.mesh, steps)
         run = dataclasses.replace(run, program=program)
     steps = run.program.steps
@@ -90,29 +92,30 @@ def parameter_table(run: Run) -> str:
 
 
 def teacher_scores(run: Run) -> dict[str, float]:
-    """The value of each dev metric for the teacher, or the joined teachers; empty without a teacher model."""
+    """Dev scores of the teacher, or of the joined vectors of several teachers; empty without a teacher model."""
     options = {"mesh": run.mesh, "compute_dtype": run.compute_dtype}
     embedders = [sharded_embedder(teacher, run.config.run, **options) for teacher in run.teachers.values()]
     scores: dict[str, float] = {}
     if embed := joint_embed(embedders, run.config.teacher):
         for task in run.dev.tasks.values():
-            # On the sentences of a file, the teacher agrees with itself; held-out targets may be whitened.
+            # Not measured on the sentences of `evals.agreement`, where it is 1. Held-out targets may be whitened, so it is less.
             is_itself = isinstance(task, agreement.AgreementTask) and run.config.evals.agreement
             scores |= dict.fromkeys(task.metrics, 1.0) if is_itself else task(embed)
     return scores
 
 
 def probe(run: Run, batch: Batch) -> tuple[int, float]:
-    """(bytes per device, seconds per step), measured on steps whose results are discarded."""
-    train_step, teacher_params = run.program.train_step, run.teacher_params
-    rows, width = run.objective.reserve_rows, run.student.definition.embedding_width
-    state = run.first_state(np.ones((rows, width), np.float32) if rows else None)
+    """(bytes per device, seconds per step), measured on two steps whose results are discarded; the faster one counts."""
+    train_step = run.program.train_step
+    rows = run.objective.reserve_rows
+    seeds = np.ones((rows, run.student.definition.embedding_width), np.float32) if rows else None
+    state = run.first_state(seeds)
     batch = meshes.place_batch(batch, run.mesh)
+    memory = sum(step_memory(train_step.lower(state, run.teacher_params, batch).compile()).values())
     seconds = []
-    memory = sum(step_memory(train_step.lower(state, teacher_params, batch).compile()).values())
     for _ in range(2):
         begun = time.monotonic()
-        state, metrics = train_step(state, teacher_params, batch)
+        state, metrics = train_step(state, run.teacher_params, batch)
         jax.block_until_ready((state, metrics))
         seconds.append(time.monotonic() - begun)
     return memory, min(seconds)
@@ -130,7 +133,7 @@ class Slice(NamedTuple):
     link_bytes_per_s: float
     """From a chip to others over all links: half of the documented bidirectional bandwidth."""
     memory_gib: float
-    """A chip's memory that a program can use, by the TPU compiler; documented are 16, 95 and 32."""
+    """A chip's memory that a program can use, as the TPU compiler says; documented are 16, 95 and 32."""
 
     def mesh(self, *, model_axis: int = 1, slices: int = 0) -> Mesh:
         """A mesh of the slice's devices, for compiling only; raises `InputError` without the TPU compiler."""
@@ -143,17 +146,19 @@ class Slice(NamedTuple):
 
 
 def slice_named(name: str) -> Slice:
-    """The slice of this name: `v5e-16`, Google's `v5litepod-16` or SkyPilot's `tpu-v5litepod-16`; raises `InputError`."""
-    flat, solid = "2x2 2x4 4x4 4x8 8x8 8x16 16x16", "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8"
+    """The slice of a name such as `v5e-16`, `v5litepod-16` (Google) or `tpu-v5litepod-16` (SkyPilot); raises `InputError`."""
+    two_axes = "2x2 2x4 4x4 4x8 8x8 8x16 16x16"
+    three_axes = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8"
     slices: dict[str, Slice] = {}
     for kind, cores, shapes, *rates in (
-        ("v5e", 1, flat, PEAK_FLOPS_PER_S["TPU v5 lite"], 200e9, 15.75),
-        ("v5p", 2, solid, PEAK_FLOPS_PER_S["TPU v5"], 600e9, 95.74),  # names count a chip's two cores
-        ("v6e", 1, flat, PEAK_FLOPS_PER_S["TPU v6 lite"], 400e9, 31.25),
+        ("v5e", 1, two_axes, PEAK_FLOPS_PER_S["TPU v5 lite"], 200e9, 15.75),
+        ("v5p", 2, three_axes, PEAK_FLOPS_PER_S["TPU v5"], 600e9, 95.74),  # names count a chip's two cores
+        ("v6e", 1, two_axes, PEAK_FLOPS_PER_S["TPU v6 lite"], 400e9, 31.25),
     ):
         for shape in ("", *shapes.split()):  # first a single chip, which is part of the smallest slice
             chips = math.prod(map(int, shape.split("x"))) if shape else 1
-            full_name, topology = f"{kind}-{chips * cores}", f"{kind}:{shape or shapes.split()[0]}"
+            full_name = f"{kind}-{chips * cores}"
+            topology = f"{kind}:{shape or shapes.split()[0]}"
             slices[full_name] = Slice(full_name, chips, topology, *rates)
     short_name = name.removeprefix("tpu-").replace("v5litepod", "v5e")
     if short_name not in slices:
@@ -162,7 +167,7 @@ def slice_named(name: str) -> Slice:
 
 
 def print_plan(config: Config, workdir: pathlib.Path, name: str) -> None:
-    """Compiles the step of a run for the slice `name` and says what it needs; raises `InputError` if it does not fit."""
+    """Compiles the step of a run for the slice `name`, and prints its memory and time; raises `InputError` if it does not fit."""
     jax.config.update("jax_enable_compilation_cache", False)  # it cannot load programs for absent devices
     target = slice_named(name)
     mesh = target.mesh(model_axis=config.run.model_axis, slices=config.run.slices)
@@ -172,7 +177,7 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str) -> None:
     axes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     say(f"{target.name}: {target.chips} chips, {axes}, {config.run.precision}")
     begun = time.monotonic()
-    batch = jax.eval_shape(lambda batch: batch, run.batches.batch_at(0))
+    batch = jax.eval_shape(lambda batch: batch, run.batches.batch_at(0))  # shapes alone
     arguments = (run.program.train_step, run.program.like, run.teacher_params, batch)
     lines, step_s = compiled_plan(target, *arguments, batch_size=run.batches.batch_size)
     compile_s = time.monotonic() - begun
@@ -199,12 +204,12 @@ def compiled_plan(
     target: Slice, train_step: Any, state: TrainState, teacher_params: Any, batch: Batch, *, batch_size: int
 ) -> tuple[list[str], float]:
     """Compiles a step whose arguments are shapes; raises `InputError` if a chip's memory is too small. Returns lines on what a chip
-    needs, and the step's least seconds, if products and collectives overlap fully at the chip's peak rates."""
+    needs, and the least seconds of a step, in which products and collectives overlap fully at the chip's peak rates."""
     traced = train_step.trace(state, teacher_params, batch)
     try:
         compiled = traced.lower().compile()
         memory = step_memory(compiled)
-        if (needed := sum(memory.values()) / GIB) > target.memory_gib:
+        if (needed := sum(memory.values()) / GIB) > target.memory_gib:  # reported below, like the compiler's error
             raise jax.errors.JaxRuntimeError(f"it needs {needed:.1f} of {target.memory_gib:g} GiB of HBM")
     except jax.errors.JaxRuntimeError as error:
         reason = str(error).splitlines()[0]
@@ -214,7 +219,8 @@ def compiled_plan(
             f"the step does not fit into a chip of {target.name} ({reason}); use --config.run.remat=True (activations), "
             "--config.run.sharding=fsdp (parameters), a larger slice or a smaller --config.data.batch_size."
         ) from error
-    flops, collectives = product_flops(traced.jaxpr.jaxpr) / target.chips, collective_bytes(compiled.as_text())
+    flops = product_flops(traced.jaxpr.jaxpr) / target.chips
+    collectives = collective_bytes(compiled.as_text())
     seconds = {"arithmetic": flops / target.flops_per_s, "links": sum(collectives.values()) / target.link_bytes_per_s}
     least, bound = max((value, name) for name, value in seconds.items())
     memory_parts = ", ".join(f"{part} {size / GIB:.2f}" for part, size in memory.items())
@@ -230,7 +236,7 @@ def compiled_plan(
 
 
 def collective_bytes(text: str) -> dict[str, int]:
-    """Bytes of the results of each kind of collective (`all-reduce` and others) in a compiled program's text."""
+    """Bytes of the results of each kind of collective, such as `all-reduce`, in the text of a compiled program."""
     channels: dict[str, tuple[str, str]] = {}
     for line in text.splitlines():
         if match := COLLECTIVE.search(line):

@@ -1,4 +1,4 @@
-"""Turns `run.sharding` into rules: which axis of the mesh splits which axis of a parameter."""
+"""Turns `run.sharding` into rules that say which axis of the mesh splits which axis of a parameter."""
 
 import math
 import re
@@ -21,7 +21,7 @@ LARGE = 2**16
 
 
 def sharding_rules(sharding: Sharding, params: Any, architecture: Architecture, mesh: Mesh) -> Rules:
-    """The rules that `sharding` stands for, or the user's own; `params` are a trained model's parameters or their shapes."""
+    """The rules that `sharding` names, or `sharding` itself if it is the user's own rules; `params` may be mere shapes."""
     if sharding == "tensor":
         return tensor_rules(architecture, mesh)
     if sharding not in ("zero", "fsdp"):
@@ -41,7 +41,7 @@ def sharding_rules(sharding: Sharding, params: Any, architecture: Architecture, 
 
 
 def frozen_shardings(model: SentenceModel, mesh: Mesh, sharding: Sharding) -> dict[str, NamedSharding]:
-    """Shardings of a frozen model's parameters; `zero` replicates them. A stack of layers is split as its first layer."""
+    """Shardings of a frozen model's parameters, with stacked layers split as the first of them; `zero` replicates all."""
     if sharding == "zero":
         sharding = ()
     architecture = model.definition.architecture
@@ -52,7 +52,7 @@ def frozen_shardings(model: SentenceModel, mesh: Mesh, sharding: Sharding) -> di
 
 
 def sharded_embedder(model: SentenceModel, run: RunOptions, *, mesh: Mesh | None = None, **options: Any) -> Embedder:
-    """An embedder, with its `options`, whose parameters are split as in training; `mesh` defaults to this process's devices."""
+    """An `Embedder`, made with `options`, whose parameters are split as in training; `mesh` defaults to this process's devices."""
     devices = jax.local_devices()
     mesh = mesh or make_mesh(devices=devices, model_axis=math.gcd(run.model_axis, len(devices)))
     # `tensor` needs a model axis, which a process with few devices may lack.
@@ -60,25 +60,24 @@ def sharded_embedder(model: SentenceModel, run: RunOptions, *, mesh: Mesh | None
     return Embedder(model, mesh=mesh, shardings=frozen_shardings(model, mesh, sharding), **options)
 
 
-def tensor_rules(a: Architecture, mesh: Mesh) -> Rules:
-    """Splits attention heads, the feed-forward network and the width of the word embeddings over the model axis.
-
-    A part whose size the devices do not divide is replicated. Each layer then sums its outputs over the devices twice.
+def tensor_rules(architecture: Architecture, mesh: Mesh) -> Rules:
+    """Splits attention heads, the feed-forward network and the width of the word embeddings over the model axis. A part whose size the
+    devices do not divide is replicated. Each layer then sums its outputs over the devices twice.
 
     Source: Shoeybi et al., Megatron-LM, arXiv 1909.08053, section 3.
     """
     devices = mesh.shape["model"]
     if devices == 1:
         raise InputError("run.sharding=tensor splits nothing over 1 device; set --config.run.model_axis to 2 or more.")
-    successive: list[tuple[str, str]] = []
-    if a.heads % devices == 0 and a.key_head_count % devices == 0:
-        successive.append(("attention/(query|key|value)", "attention/output"))
-    if a.intermediate_size % devices == 0:
-        successive.append((r"layers/\d+/(gate|intermediate)", r"layers/\d+/output"))
+    products: list[tuple[str, str]] = []  # patterns of successive matrix products
+    if architecture.heads % devices == 0 and architecture.key_head_count % devices == 0:
+        products.append(("attention/(query|key|value)", "attention/output"))
+    if architecture.intermediate_size % devices == 0:
+        products.append((r"layers/\d+/(gate|intermediate)", r"layers/\d+/output"))
     rules: list[tuple[str, tuple[str, ...]]] = []
-    for first, second in successive:  # split by outputs, then by inputs, so that only the second product communicates
+    for first, second in products:  # split by outputs, then by inputs, so that only the second product communicates
         rules += [(f"{first}/kernel$", ("", "model")), (f"{first}/bias$", ("model",))]
         rules.append((f"{second}/kernel$", ("model", "")))
-    if a.embedding_size % devices == 0:
+    if architecture.embedding_size % devices == 0:
         rules.append((r"embeddings/word/embedding$", ("", "model")))
     return tuple(rules)

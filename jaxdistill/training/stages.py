@@ -1,10 +1,10 @@
-"""Runs a training, or several stages in a row, where each passes its best student on (two-stage DistilCSE, Trans-Encoder)."""
+"""Runs a training, or several stages in a row that pass their best students on (two-stage DistilCSE, Trans-Encoder)."""
 
 import contextlib
 import json
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from jaxdistill.evals.report import as_text, stage_table
 from jaxdistill.models.checkpoints.model import is_on_hub, locate
 from jaxdistill.models.model_text import text_portions
 from jaxdistill.training.build import build, checked_setup, context_of, make_student, objective_title, write_student
-from jaxdistill.training.dev import agreement_pairs, dev_tasks, retrieval_files
+from jaxdistill.training.dev import agreement_pairs, dev_tasks
 from jaxdistill.training.export import export
 from jaxdistill.training.finish import finish, student_facts
 from jaxdistill.training.loop import train
@@ -40,11 +40,11 @@ from jaxdistill.training.workdir.folder import Workdir
 def run_stages(
     stages: Sequence[Config], workdir: str | Path, *, dry_run: bool, command: str, callbacks: Sequence[Callback] = ()
 ) -> None:
-    """Runs a training in a workdir, local or in a bucket, or each of several stages in `workdir/stage1` and so on. A finished stage is
-    not run again, and an unfinished one is refused if later stages have begun."""
+    """Runs a training in a workdir, local or in a bucket, or several stages in `workdir/stage1` and so on. A finished stage is not
+    run again, and an unfinished one is refused if later stages have begun."""
 
-    def facts() -> dict[str, Any]:
-        """What must be the same in all processes at the start, by name."""
+    def common_settings() -> dict[str, Any]:
+        """Options, versions and folders, which must be the same in all processes."""
         data = data_folder()
         options = {name: value for name, value in flat(*stages).items() if not name.endswith("data.cache_folder")}
         return options | {
@@ -55,12 +55,14 @@ def run_stages(
             "--workdir": str(workdir if is_remote(workdir) else Path(workdir).absolute()),
         }
 
-    with processes.connected(facts), workdirs.opened(workdir, dry_run=dry_run) as files:
+    with processes.connected(common_settings), workdirs.opened(workdir, dry_run=dry_run) as files:
         if not processes.is_first():
             logging.getLogger("jaxdistill").setLevel(logging.WARNING)
         run = partial(run_training, dry_run=dry_run, command=command, callbacks=callbacks)
-        folder, count = files.folder, len(stages)
+        folder = files.folder
+        count = len(stages)
         if count == 1:
+            # A finished run with its checkpoints is measured and exported again; a sweep has removed them.
             if files.checkpoints.is_dir() or not is_finished(folder, stages[0]):
                 run(stages[0], files)
             else:
@@ -89,11 +91,12 @@ def run_stages(
 
 
 def check_stages(stages: Sequence[Config], folders: Sequence[Path], finished: Sequence[bool]) -> None:
-    """Raises `InputError` if a finished stage was trained on another text, if an unfinished one would replace a student from which
-    later ones began, or if it cannot be trained: a later stage without a dev set would end the run hours after its start."""
-    for number, (stage, folder, is_done) in enumerate(zip(stages, folders, finished, strict=True), start=1):
+    """Raises `InputError` unless the stages can go on in these folders; `finished` tells which need no training. A finished stage
+    must have been trained on the same text. An unfinished one must not replace a student from which later stages began, and must have
+    its text, models and dev sets: without this check, a later stage would end the run hours after its start."""
+    for number, (stage, folder, is_stage_finished) in enumerate(zip(stages, folders, finished, strict=True), start=1):
         with of_stage(number, stages):
-            if is_done:
+            if is_stage_finished:
                 before = workdirs.read_note(folder / workdirs.INPUTS).get(workdirs.TEXT_FILES)
                 if before and before != content_digest(split_specs(stage.data.text)):
                     raise InputError(
@@ -114,8 +117,9 @@ def check_stages(stages: Sequence[Config], folders: Sequence[Path], finished: Se
 
 
 def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
-    """Raises `InputError` for options, files and columns with which the training would fail at its start; loads no model, and
-    nothing from the hub or a bucket. The training sees this machine's files `here`; `elsewhere`, only buckets and hubs."""
+    """Raises `InputError` for options, files and columns with which the training would fail at its start. Loads no model, and nothing
+    from the hub or a bucket. `where` the training will run is `here`, if it sees this machine's files, or `elsewhere`, if it sees
+    only buckets and hubs."""
     workdirs.address_of(workdir)  # raises for a store that cannot hold a workdir
     for number, stage in enumerate(stages, start=1):
         with of_stage(number, stages):
@@ -124,7 +128,8 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
 
 def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
     """Raises `InputError` for wrong options, or if a text, a column of it or a model does not exist; leaves out models on the hub.
-    `where` is as in `check_launch`; empty: this machine trains, and text on the hub or in a bucket is read too."""
+    `where` is `here` or `elsewhere` as in `check_launch`; empty: this machine trains, and text on the hub or in a bucket is read
+    too."""
     # The devices of a training elsewhere are not known here.
     checked_setup(stage, meshes.make_mesh(devices=jax.devices()[:1]) if where else None)
     specs = split_specs(stage.data.text)
@@ -139,8 +144,10 @@ def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
     for flag, names in inputs.items():
         is_model = flag.endswith(".model")
         for name in names:
-            is_stage = name in ("", "teacher") or workdirs.STAGE_NAME.fullmatch(name)
-            if (is_model and (is_stage or is_on_hub(name))) or is_hub(name) or (where and is_remote(name)):
+            is_made_here = name in ("", "teacher") or workdirs.STAGE_NAME.fullmatch(name)
+            if is_model and (is_made_here or is_on_hub(name)):
+                continue
+            if is_hub(name) or (where and is_remote(name)):
                 continue
             if where == "elsewhere" and not name.startswith("package:"):
                 raise InputError(
@@ -149,7 +156,7 @@ def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
                 )
             if is_model:
                 locate(name)
-            elif flag not in ("--workdir", "--config.data.text"):
+            elif flag not in ("--workdir", "--config.data.text"):  # the text is opened below
                 files_of(flag.removeprefix("--config."), [name])
     for portion in text_portions(stage.data):
         spec = specs[portion.source]
@@ -159,35 +166,19 @@ def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
 
 def run_training(config: Config, files: Workdir, *, dry_run: bool, command: str, callbacks: Sequence[Callback]) -> None:
     """Runs one training from its config to an exported student. All processes call it; only the first prints and writes."""
-    is_first, workdir = processes.is_first(), files.folder
+    is_first = processes.is_first()
+    workdir = files.folder
     plugins.use(config.run.plugins)
-    before = workdirs.claim_workdir(workdir, config, write=False)
+    config_before = workdirs.claim_workdir(workdir, config, write=False)
     refuse_foreign(workdir / workdirs.EXPORT, advice="Move it, or give another --workdir.")
     if config.run.steps == 0:
         export_untrained(config, files, dry_run=dry_run, command=command)
         return
-    with processes.agreed() as facts:
+    with processes.agreed() as agreed:
         if config.run.paper:
             cited(config.run.paper, "run.paper")  # for its error alone
         run = build(config, workdir, progress=is_first)
-        evals = config.evals
-        retrieval = [str(path) for set_files in retrieval_files(evals) for path in set_files.paths]
-        names = ("pairs", "agreement", "entities")
-        sources: dict[str, Sequence[str]] = {f"evals.{name}": split_specs(getattr(evals, name)) for name in names}
-        # The user's own targets must be the same in all processes, too.
-        sources |= {
-            "evals.retrieval": retrieval,
-            "teacher.file": list(filter(None, [getattr(config.teacher, "file", "")])),
-        }
-        digests = {name: content_digest(specs) for name, specs in sources.items() if specs}
-        digests |= {f"{name}.model": model.digest() for name, model in run.teachers.items()}
-        digests |= {f"labeller {number}": digest for number, digest in enumerate(run.labeller_digests, start=1)}
-        if teacher_digest := config.teacher.digest():
-            digests["teacher"] = teacher_digest
-        digests |= {"student.model": run.student.digest(), "data.text": run.store.content_digest}
-        kind_files = [kind.rpartition(":")[0] for kind in config.kinds.values() if plugins.is_outside(kind)]
-        digests |= plugins.source_digests([*kind_files, *split_specs(config.run.plugins)])
-        contents = {f"content of {name}": digest[:12] for name, digest in digests.items()}
+        contents = {f"content of {name}": digest[:12] for name, digest in run.input_digests().items()}
         # The student is left out: a resumed run reads it from the workdir.
         inputs = {name: digest for name, digest in contents.items() if name != "content of student.model"}
         if not any(map(is_hub, split_specs(config.data.text))):
@@ -195,17 +186,18 @@ def run_training(config: Config, files: Workdir, *, dry_run: bool, command: str,
         inputs[workdirs.LENGTH] = str(run.store.max_length)
         inputs[workdirs.DEV_SCORE] = run.dev.best or "none"
         workdirs.refuse_other_inputs(workdir, inputs)
-        facts.update(contents)
+        agreed.update(contents)
     if dry_run:
         overview(run)
         say("dry run: stopped before step 1")
         return
     # Only now is anything written: a dry run writes nothing, and neither does a run whose input is wrong.
     with files.held():
+        restore_step = config.run.restore_step
         # If a launcher repeats the command after a kill, the run does not go back again.
-        has_gone_back = before is not None and before.run.restore_step == config.run.restore_step
-        if config.run.restore_step != -1 and not has_gone_back:
-            Checkpoints(files).go_back(config.run.restore_step, run.program.like, run.program.shardings)
+        has_gone_back = config_before is not None and config_before.run.restore_step == restore_step
+        if restore_step != -1 and not has_gone_back:
+            Checkpoints(files).go_back(restore_step, run.program.like, run.program.shardings)
         if is_first:
             workdirs.claim_workdir(workdir, config, write=True)
         with logged(workdir, command):
@@ -223,7 +215,7 @@ def run_training(config: Config, files: Workdir, *, dry_run: bool, command: str,
 
 
 def export_untrained(config: Config, files: Workdir, *, dry_run: bool, command: str) -> None:
-    """Exports the untrained student (`run.steps=0`), such as some layers of a model; reads text only if making it does."""
+    """Exports the untrained student (`run.steps=0`), such as some layers of a model; reads text only if making the student does."""
     workdir = files.folder
     if files.checkpoints.is_dir():
         raise InputError(f"run.steps=0 trains nothing, but {workdir} has checkpoints; give another --workdir.")
@@ -249,16 +241,18 @@ def export_untrained(config: Config, files: Workdir, *, dry_run: bool, command: 
 
 
 def summarise(stages: Sequence[Config], workdir: Path) -> None:
-    """Prints a table of all stages, and copies the best (without dev scores, the last) of each group of `rivals` to `best-GROUP`."""
+    """Prints a table of all stages, and copies the best export of each group of `rivals` to `best-GROUP`. The best has the highest
+    dev score; without dev scores, the last stage counts as the best."""
     rows = []
     for number, stage in enumerate(stages, start=1):
         results = workdirs.read_note(workdirs.stage_folder(workdir, number) / workdirs.RESULTS)
         metric, scores = results["best_metric"], results["scores"]
         before, after = scores["student before"], scores["student after"]
+        paper_scores = results["paper"]["scores"] if results["paper"] else {}
         row = dict[str, Any](
             number=number, form=getattr(stage.objective, "form", ""), student=stage.student.model, metric=metric,
             before=before.get(metric), after=after.get(metric), no_gain=results["no_gain"], sts=after.get("average"),
-            paper=(results["paper"] or {}).get("scores", {}).get("average"),
+            paper=paper_scores.get("average"),
         )  # fmt: skip
         rows.append(row)
     say(as_text(stage_table(rows)))
@@ -278,13 +272,13 @@ def summarise(stages: Sequence[Config], workdir: Path) -> None:
 
 
 def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
-    """Groups the stages that train the same form of the same language model. A group's name is the form, `bi` or `cross`; with several
-    language models (mutual distillation) `bi-1`, `bi-2` and so on, in the order of their first stages."""
+    """Maps names of groups to the numbers of their stages, which train the same form of the same language model. A group's name is
+    the form, `bi` or `cross`; with several language models (mutual distillation) `bi-1`, `bi-2` and so on."""
     origins: list[str] = []  # the checkpoint from which each stage's student ultimately starts
     groups: dict[str, dict[str, list[int]]] = {}  # by form and origin
     for number, stage in enumerate(stages, start=1):
-        before = workdirs.stage_named(stage.student.model, number)
-        origins.append(origins[before - 1] if 0 < before < number else stage.student.model)
+        earlier = workdirs.stage_named(stage.student.model, number)
+        origins.append(origins[earlier - 1] if 0 < earlier < number else stage.student.model)
         if form := getattr(stage.objective, "form", ""):
             groups.setdefault(form, {}).setdefault(origins[-1], []).append(number)
     return {
@@ -296,12 +290,12 @@ def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
 
 def is_finished(folder: Path, config: Config) -> bool:
     """Whether the stage is finished and was run with these options; options that do not affect its results may differ."""
-    before = workdirs.read_config(folder)
-    if before is None or not (folder / workdirs.EXPORT).is_dir():
+
+    def effective(options: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in options.items() if name not in WITHOUT_EFFECT}
+
+    started = workdirs.read_config(folder)
+    if started is None or not (folder / workdirs.EXPORT).is_dir():
         return False
-    ended = workdirs.read_note(folder / workdirs.RESULTS).get("config", {})
-    begun, ended, now = (
-        {option: value for option, value in options.items() if option not in WITHOUT_EFFECT}
-        for options in (flat(before), ended, flat(config))
-    )
-    return begun == ended == now
+    finished_options = workdirs.read_note(folder / workdirs.RESULTS).get("config", {})
+    return effective(flat(started)) == effective(finished_options) == effective(flat(config))

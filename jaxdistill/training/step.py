@@ -27,45 +27,25 @@ TrainStep = Callable[[TrainState, Params, Batch], tuple[TrainState, dict[str, Ar
 
 
 def make_train_step(
+    forward: "Forward",
     *,
-    student: EncoderDefinition,
-    teacher: EncoderDefinition | None,
-    objective: Objective,
     optimizer: optax.GradientTransformation,
     mesh: Mesh,
     shardings: TrainState,
-    teacher_shardings: Any,
-    compute_dtype: DTypeLike,
-    remat: bool,
-    teacher_dropout: bool = False,
     accumulate: int = 1,
     average: Callable[[Any, dict[str, Params], Params], Params] | None = None,
 ) -> TrainStep:
     """The jitted step `(state, teacher_params, batch) -> (state, metrics)`; the state is donated.
 
     Args:
-      student: with its dropout rates for training.
-      teacher: None if targets are stored, or if there are none. It reads its own tokens, or the student's if the objective
-        compares token by token.
       shardings: shardings of the state, before and after the step.
-      teacher_dropout: keeps the teacher's dropout on, as DistilCSE's code does.
       accumulate: number of parts of the batch that are computed one after the other; divides the groups of each device. If the
         loss couples examples, each part is computed twice, see `cached`.
-      average: see `optim.make_average`.
+      average: updates the average of the student's parameters, see `optim.make_average`; None: the state keeps none.
     """
-    forward = Forward(
-        student,
-        teacher,
-        objective,
-        compute_dtype=compute_dtype,
-        remat=remat,
-        teacher_dropout=teacher_dropout,
-        student_shardings=shardings.params["student"],
-        teacher_shardings=teacher_shardings,
-    )
     compute = gradients
     if accumulate > 1:
-        compute = partial(cached if objective.couples_examples else accumulated, parts=accumulate)
+        compute = partial(cached if forward.objective.couples_examples else accumulated, parts=accumulate)
 
     def train_step(state: TrainState, teacher_params: Params, batch: Batch):
         key = jax.random.fold_in(state.key, state.step)
@@ -75,33 +55,33 @@ def make_train_step(
         with jax.named_scope("optimizer"), jax.numpy_dtype_promotion("standard"):
             updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
             params: Any = optax.apply_updates(state.params, updates)
-            mean = average(optimizer_state, params, state.evaluated) if average else None
+            averaged = average(optimizer_state, params, state.evaluated) if average else None
         metrics = {"loss": loss, "gradient_norm": optax.tree.norm(gradient), **metrics}
-        return TrainState(state.step + 1, params, optimizer_state, objective_state, state.key, mean), metrics
+        return TrainState(state.step + 1, params, optimizer_state, objective_state, state.key, averaged), metrics
 
-    return jax.jit(
-        train_step,
-        in_shardings=(shardings, teacher_shardings, batch_sharding(mesh)),
-        out_shardings=(shardings, replicated(mesh)),
-        donate_argnums=0,
-    )
+    in_shardings = shardings, forward.teacher_shardings, batch_sharding(mesh)
+    out_shardings = shardings, replicated(mesh)
+    return jax.jit(train_step, in_shardings=in_shardings, out_shardings=out_shardings, donate_argnums=0)
 
 
 class Forward(NamedTuple):
-    """Everything static that the loss of a batch depends on."""
+    """The forward passes of student and teacher, and the objective that compares them: all that is static in the loss."""
 
     student: EncoderDefinition
+    """With its dropout rates for training."""
     teacher: EncoderDefinition | None
+    """None if targets are stored, or if there are none. It reads its own tokens, or the student's to be compared token by token."""
     objective: Objective
+    student_shardings: Mapping[str, NamedSharding]
+    teacher_shardings: Mapping[str, NamedSharding]
     compute_dtype: DTypeLike
-    remat: bool
-    teacher_dropout: bool
-    student_shardings: Any
-    teacher_shardings: Any
+    remat: bool = False
+    teacher_dropout: bool = False
+    """Whether the teacher's dropout stays on, as in DistilCSE's code."""
 
     @jax.named_scope("teacher")
     def targets(self, teacher_params: Params, batch: Batch, key: jax.Array) -> Encoded | None:
-        """The teacher's side of a batch: stored targets, or its frozen encoder's output; None without a teacher."""
+        """The teacher's outputs for a batch: stored vectors, or those of its frozen encoder; None without a teacher."""
         if batch.targets is not None:
             return Encoded(batch.targets)
         if self.teacher is None:
@@ -109,13 +89,14 @@ class Forward(NamedTuple):
         tokens = batch.student if self.objective.reads else batch.teacher
         assert tokens is not None  # a live teacher has them
         dropout_key = jax.random.fold_in(key, 1) if self.teacher_dropout else None
-        views, shardings = self.objective.teacher_views, self.teacher_shardings
+        views = self.objective.teacher_views
+        shardings = self.teacher_shardings
         outputs = self.encoded(self.teacher, teacher_params, tokens, shardings, views, dropout_key, remat=False)
         return jax.lax.stop_gradient(outputs)
 
     @jax.named_scope("student")
     def vectors(self, params: Params, batch: Batch, key: jax.Array) -> Encoded:
-        """The student's side of a batch: its encoder's output."""
+        """The student's outputs for a batch."""
         views = self.objective.student_views
         return self.encoded(self.student, params, batch.student, self.student_shardings, views, key, remat=self.remat)
 
@@ -130,7 +111,8 @@ class Forward(NamedTuple):
         *,
         remat: bool,
     ) -> Encoded:
-        """An encoder's output as the objective reads it: sentence vectors, and what its `reads` names."""
+        """An encoder's outputs for the objective: sentence vectors, and the further outputs that the objective `reads`. `key` draws
+        dropout; None: no dropout."""
         dtype, reads = self.compute_dtype, self.objective.reads
         gather = partial(unsharded, shardings=shardings, dtype=dtype)
         params = gather(params)
@@ -149,7 +131,7 @@ class Forward(NamedTuple):
 
     @jax.named_scope("objective")
     def compared(self, params: Params, objective_state, vectors: Encoded, targets: Encoded | None, batch: Batch):
-        """(mean loss, (the objective's next state, metrics)) of a batch, from the outputs of both sides."""
+        """(mean loss, (the objective's next state, metrics)) of a batch, from the outputs of student and teacher."""
         vectors = vectors._replace(keys=batch.keys, active=batch.active)
         losses, objective_state, metrics = self.objective(params, objective_state, vectors, targets)
         count = len(vectors.sentences)
@@ -160,7 +142,7 @@ class Forward(NamedTuple):
 
 
 def gradients(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array):
-    """((loss, (the objective's next state, metrics)), gradients) of a batch or part of one."""
+    """((loss, (the objective's next state, metrics)), gradient) of a batch or part of one."""
     targets = forward.targets(teacher_params, batch, key)
 
     def loss(params):
@@ -173,7 +155,8 @@ def gradients(forward: Forward, state: TrainState, teacher_params: Params, batch
 def accumulated(
     forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int
 ):
-    """Like `gradients`, as the mean over parts of the batch; refuses an objective with a state, which parts would not advance together."""
+    """Computes `gradients` as the mean over parts of the batch. Raises `InputError` if the objective has a state, because each part
+    would advance it from the same start."""
     if jax.tree.leaves(state.objective):
         raise InputError(
             f"run.accumulate={parts} does not go with an objective that keeps a state and has couples_examples=False; "
@@ -185,11 +168,11 @@ def accumulated(
         index, batch = part
         part_key = jax.random.fold_in(key, index)
         (loss, (_, metrics)), gradient = gradients(forward, state, teacher_params, batch, part_key)
-        return jax.tree.map(lambda x, y: x + y / parts, total, (loss, metrics, gradient)), None
+        return jax.tree.map(lambda summed, value: summed + value / parts, total, (loss, metrics, gradient)), None
 
-    # Only shapes are computed here: the sums start from zeros, so that one compiled body serves every part.
-    first = jax.tree.map(lambda x: x[0], split)
-    (loss, (_, metrics)), gradient = jax.eval_shape(partial(gradients, forward), state, teacher_params, first, key)
+    # The sums start from zeros of the right shapes, so that one compiled body serves every part.
+    first_part = jax.tree.map(lambda x: x[0], split)
+    (loss, (_, metrics)), gradient = jax.eval_shape(partial(gradients, forward), state, teacher_params, first_part, key)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, metrics, gradient))
     indices = jnp.arange(parts, dtype=jnp.int32)
     (loss, metrics, gradient), _ = jax.lax.scan(add, zeros, (indices, split))
@@ -197,10 +180,10 @@ def accumulated(
 
 
 def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
-    """Like `gradients`, for a loss over the whole batch, but keeps the activations of only one part at a time.
+    """Computes `gradients` of a loss over the whole batch, with the activations of only one part in memory at a time.
 
-    First computes the vectors of all parts without gradients. The loss gives the vectors' gradients, which a second pass over
-    the parts, with the same dropout masks, propagates to the parameters.
+    A first pass computes the vectors of all parts without gradients. The loss gives the vectors' gradients, which a second pass
+    over the parts, with the same dropout masks, propagates to the parameters.
 
     Source: Gao et al., Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup, RepL4NLP 2021
     (gradient cache, arXiv 2101.06983).
@@ -244,7 +227,7 @@ def split_groups(batch: Batch, count: int) -> Batch:
 
 
 def join_groups(x: Float[Array, "part n *rest"], groups: int) -> Float[Array, "b *rest"]:
-    """Restores the batch's order of examples after `split_groups`."""
+    """Joins the parts of `split_groups` in the batch's order of examples; `n` examples a part, `groups` groups in all."""
     count, examples = x.shape[:2]
     by_group = x.reshape(count, groups // count, count * examples // groups, *x.shape[2:])
     return by_group.swapaxes(0, 1).reshape(-1, *x.shape[2:])
@@ -260,7 +243,8 @@ def make_state(
     sizes: Sizes,
     averages: bool = False,
 ) -> TrainState:
-    """The state before step 1; call it under `jax.jit`, so that the optimiser's state is sharded like the parameters."""
+    """The state before step 1, from the `student`'s parameters and the `seeds` (the teacher's vectors that fill a queue, if there is
+    one). Call it under `jax.jit`, so that the optimiser's state is sharded like the parameters."""
     objective_params, objective_state = objective.init(jax.random.fold_in(key, OBJECTIVE_KEY), sizes, seeds)
     params = {"student": student, "objective": objective_params}
     # A copy: jit would return the parameters' own buffers, and a step donates both.

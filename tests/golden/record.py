@@ -33,7 +33,7 @@ Arrays = dict[str, np.ndarray]
 
 
 QUICK_SPEED = (
-    "import sys; from jaxdistill.training import finish; finish.READ_SENTENCES = 32; from jaxdistill import main; "
+    "import sys; from jaxdistill.training import finish; finish.SPEED_SENTENCES = 32; from jaxdistill import main; "
 )
 """The speed of an encoder, which is not recorded, takes longer to measure than the steps."""
 

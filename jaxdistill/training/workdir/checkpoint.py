@@ -1,7 +1,7 @@
-"""Saves and restores train states: after a crash, and on other devices.
+"""Saves train states, and restores them after a crash or on other devices.
 
 Orbax writes a checkpoint under a temporary name or without its last file, so a killed run leaves only complete checkpoints. The
-latest, the best, and those that `evals.average` names are kept. A JSON record beside the arrays holds the record of evaluations.
+latest, the best, and those that `evals.average` names are kept. A JSON file beside the arrays holds the `Evaluator`'s record.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from jaxdistill.training.workdir.folder import Workdir
 
 
 class Checkpoints:
-    """The checkpoints of a workdir. All processes of a run see the workdir, and make the same calls together.
+    """The checkpoints of a workdir, which all processes of a run see; they make the same calls together.
 
     Args:
       keep: number of latest checkpoints to keep.
@@ -43,10 +43,8 @@ class Checkpoints:
         return sorted(self._manager.all_steps())
 
     def save(self, state: TrainState, progress: dict[str, Any]) -> None:
-        """Writes the state, then removes all checkpoints but the latest, the best (`progress["best_step"]`) and `keep_steps`.
-
-        Returns when the arrays are copied off the devices; files are written in the background.
-        """
+        """Writes the state and the `Evaluator`'s record `progress`; keeps the latest, the best and the `keep_steps` checkpoints.
+        Returns when the arrays are copied off the devices; files are written in the background."""
         self.wait()
         step = int(state.step)
         if step in self.steps:
@@ -66,11 +64,9 @@ class Checkpoints:
     def restore(
         self, like: TrainState, shardings: TrainState, *, step: int | None = None
     ) -> tuple[TrainState, dict[str, Any]] | None:
-        """State and record of evaluations of the latest checkpoint, or of the one of `step`; None if there is none.
-
-        `like` has the shapes and dtypes of the state; `shardings` may differ from when it was saved. Raises `InputError`, with the kept
-        steps, if the checkpoint cannot be read or does not exist.
-        """
+        """State and record of evaluations of the latest checkpoint, or of the one of `step`; None if there is no checkpoint at all.
+        `like` has the shapes and dtypes of the state; `shardings` may differ from when it was saved. Raises `InputError`, with the
+        kept steps, if the checkpoint cannot be read or does not exist."""
         if step is None and not self.steps:
             return None
         placed = {name: value for name, value in shardings._asdict().items() if value is not None}
@@ -78,24 +74,24 @@ class Checkpoints:
         return run_in_all(lambda: self._read(self.steps[-1] if step is None else step, abstract))
 
     def restore_alone(self, step: int) -> TrainState:
-        """The state of a kept step, on one device; raises `InputError` like `restore`. Shapes come from the checkpoint itself."""
+        """The state of a kept step, on one device, with the checkpoint's shapes; raises `InputError` if it cannot be read."""
         return self._read(step, None)[0]
 
     def go_back(self, step: int, like: TrainState, shardings: TrainState) -> None:
-        """Removes the checkpoints after `step`, once that of `step` was read, and closes; raises `InputError` like `restore`."""
-        self.restore(like, shardings, step=step)
+        """Removes the checkpoints after `step`, and closes; raises `InputError` if that of `step` cannot be read."""
+        self.restore(like, shardings, step=step)  # for its error alone
         for kept in self.steps:
             if kept > step:
                 self._manager.delete(kept)
         self.close()
 
     def close(self) -> None:
-        """Waits like `wait`, and frees the manager's threads."""
+        """Waits until everything is written, and frees the manager's threads; raises `InputError` if writing failed."""
         self.wait()
         self._manager.close()
 
     def _read(self, step: int, abstract: dict[str, Any] | None) -> tuple[TrainState, dict[str, Any]]:
-        """State and record of a step, placed by the shapes and shardings in `abstract`; None: by its own shapes, on one device."""
+        """State and record of a step, with the shapes and shardings in `abstract`; None: with the saved shapes, on one device."""
         kept = ", ".join(map(str, self.steps)) or "none"
         if step not in self.steps:
             raise InputError(f"{self.folder} has no checkpoint of step {step}; kept: {kept}.")
@@ -107,10 +103,10 @@ class Checkpoints:
             items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore())
             read: Any = self._manager.restore(step, args=items)
         except Exception as error:  # tensorstore, Orbax and JSON each raise their own for damaged files
-            earlier = max((other for other in self.steps if other < step), default=None)
-            remedy = (
-                f"Go back to the step before by --config.run.restore_step={earlier}, or give" if earlier else "Give"
-            )
+            earlier_steps = [kept_step for kept_step in self.steps if kept_step < step]
+            remedy = "Give"
+            if earlier_steps:
+                remedy = f"Go back to the step before by --config.run.restore_step={earlier_steps[-1]}, or give"
             raise InputError(
                 f"checkpoint {self.folder / str(step)} cannot be read ({error_line(error):.200}); kept: {kept}. {remedy} another --workdir."
             ) from error
@@ -132,7 +128,7 @@ class Checkpoints:
 
 
 def mean_params(params: Iterable[Params]) -> dict[str, np.ndarray]:
-    """The mean of several sets of parameters, float32; holds one set and the sum, in float64, in memory at a time."""
+    """The mean of several sets of parameters, float32; only one set and the sum, in float64, are in memory at a time."""
     total: dict[str, np.ndarray] = {}
     count = 0
     for student in params:
@@ -143,6 +139,6 @@ def mean_params(params: Iterable[Params]) -> dict[str, np.ndarray]:
 
 
 def _savable(state: TrainState) -> dict[str, Any]:
-    """Plain arrays in a dict, because Orbax keeps a dict's keys but drops a NamedTuple's field names."""
+    """The state as a dict of plain arrays, because Orbax keeps a dict's keys but drops a NamedTuple's field names."""
     arrays = state._asdict() | {"key": jax.random.key_data(state.key)}
     return {name: value for name, value in arrays.items() if value is not None}

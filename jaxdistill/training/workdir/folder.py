@@ -1,4 +1,4 @@
-"""The folder of a run, on a disk or at `gs://`: its layout, its lock, and the checks before a run uses it.
+"""Lays out, locks and checks the workdir, the folder of a run on a disk or at `gs://`.
 
 In a bucket, Orbax reads and writes the checkpoints itself. Each process has the other files in its cache folder. The first process
 copies new files to the bucket before each checkpoint and at the end, and a start fetches them, so a killed run continues on an empty
@@ -28,37 +28,31 @@ from jaxdistill.config import flat, nested, parse_config
 from jaxdistill.config.options import EXTENSIONS, Config
 from jaxdistill.core import InputError, InUseError, errors_of, first_few
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.files import (
-    MARK,
-    UNFINISHED_SUFFIX,
-    changed_files,
-    is_remote,
-    local,
-    read_json,
-    write_atomic,
-)
+from jaxdistill.core.files import MARK, UNFINISHED_SUFFIX, changed_files, is_remote, local, read_json, write_atomic
 from jaxdistill.core.files.buckets import address_digest, checked_address, objects, store_errors
 from jaxdistill.core.paths import cache_folder
 
 EXPORT = "export"
-"""Folder of the exported student."""
 STUDENT = "student"
 """Folder of the untrained student, whose parameters have the checkpoints' names and shapes."""
 CHECKPOINTS = "checkpoints"
-"""Folder of the kept train states."""
 CONFIG, RESULTS, METRICS, LOG = "config.json", "results.json", "metrics.jsonl", "train.log"
-"""Options of the run, its final scores, its curves, and its output with times."""
+"""Files with the options of the run, its final scores, its curves, and its output with times."""
 LOCK = ".lock"
 """File that a run keeps locked, and whose content names the run. The lock ends with the process."""
 RUNNING = "running.json"
 """Note of a run that uses a workdir in a bucket."""
 INPUTS = "inputs.json"
-"""Digests of the run's inputs, with the following entries."""
-TEXT_FILES, DEV_SCORE, LENGTH, STEPS = "content of the files of data.text", "dev score", "data.max_length", "run.steps"
-"""Digest of the text; the metric that chooses the best checkpoint; the maximum length, even if chosen from the text; the number of
-steps, only for `run.minutes`."""
+"""File with digests of the run's inputs, and with the following entries."""
+TEXT_FILES = "content of the files of data.text"
+DEV_SCORE = "dev score"
+"""The metric that chooses the best checkpoint."""
+LENGTH = "data.max_length"
+"""The maximum length, even if it was chosen from the text."""
+STEPS = "run.steps"
+"""The number of steps, only for `run.minutes`."""
 RENEW_SECONDS, DEAD_SECONDS = 15.0, 60.0
-"""How often a run rewrites its note in a bucket, and the age of a note at which its run counts as dead."""
+"""Interval at which a run rewrites its note in a bucket, and the age of a note at which its run counts as dead."""
 STAGE_NAME = re.compile(r"previous|stage(\d+)")
 """Names by which a stage refers to the export of an earlier one."""
 
@@ -76,9 +70,9 @@ def stage_folders(workdir: Path, count: int) -> list[Path]:
 
 
 def stage_named(name: str, current: int) -> int:
-    """The stage that `previous` or `stage3` refers to from stage `current`; 0 for other names."""
-    named = STAGE_NAME.fullmatch(name)
-    return int(named[1] or current - 1) if named else 0
+    """The number of the stage that `previous` or `stage3` refers to from stage `current`; 0 for other names."""
+    match = STAGE_NAME.fullmatch(name)
+    return int(match[1] or current - 1) if match else 0
 
 
 def stage_export(name: str, workdir: Path) -> str:
@@ -88,7 +82,7 @@ def stage_export(name: str, workdir: Path) -> str:
 
 
 def read_config(workdir: Path) -> Config | None:
-    """The config that a workdir was made with; None for a new one."""
+    """The config of the run in a workdir; None for a new workdir."""
     path = workdir / CONFIG
     with errors_of(f"{path} was written by another version of this program; use another --workdir"):
         return parse_config(read_note(path)) if path.exists() else None
@@ -100,17 +94,16 @@ def read_note(path: Path) -> dict[str, Any]:
 
 
 def claim_workdir(workdir: Path, config: Config, *, write: bool) -> Config | None:
-    """The config of the last start in the workdir, None for a new one; with `write`, creates it and writes `config`.
-
-    Raises `InputError` if the workdir belongs to another training, or holds other files.
-    """
+    """The config of the last start in the workdir, None for a new workdir; with `write`, creates it and writes `config` to it. Raises
+    `InputError` if the workdir belongs to another training, or holds other files."""
     if any(character in str(workdir.absolute()) for character in "[\\"):
         raise InputError(
             f"--workdir={workdir}: Orbax takes [ and \\ in a path for a pattern and finds no checkpoints; name another folder."
         )
     before = read_config(workdir)
     if before is not None:
-        then, now = flat(before), flat(config)
+        then = flat(before)
+        now = flat(config)
         changed = [key for key in sorted({*then, *now}) if then.get(key) != now.get(key) and key not in EXTENSIONS]
         if changed:
             shown = first_few([f"{key}: {then.get(key)!r} there, {now.get(key)!r} now" for key in changed])
@@ -139,7 +132,7 @@ def refuse_other_inputs(workdir: Path, inputs: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Creates the folder and holds its lock; raises `InUseError`, with host, pid and start, if another run holds it."""
+    """Creates the folder and holds its lock in the block; raises `InUseError`, with host, pid and start, if another run holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOCK
     lock = FileLock(path, fallback_to_soft=False)
@@ -148,7 +141,7 @@ def locked(folder: Path) -> Iterator[None]:
     except Timeout:
         holder = path.read_text(encoding="utf-8") or "another run"
         raise InUseError(f"{folder} is in use by {holder}; wait until it ends, or give another folder.") from None
-    except OSError as error:
+    except OSError as error:  # a file system without locks
         log.warning("%s cannot be locked (%s): start no second run in it", folder, error.strerror)
     path.write_text(this_run(), encoding="utf-8")
     try:
@@ -158,7 +151,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def this_run() -> str:
-    """This process, as messages of other runs name it."""
+    """Names this process in messages of other runs."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return f"another run (pid {os.getpid()} on {socket.gethostname()}, started {now})"
 
@@ -186,8 +179,8 @@ class Workdir:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Holds the lock of the local folder in the first process; raises `InputError` if another process does not see that folder,
-        except for a workdir in a bucket."""
+        """Holds the lock of the folder in the first process. Raises `InputError` if another process does not see that folder; for a
+        workdir in a bucket, each host has its own."""
         with locked(self.folder) if processes.is_first() else contextlib.nullcontext():
             processes.wait("the folder is locked")
             path = self.folder / LOCK
@@ -211,7 +204,7 @@ class Workdir:
         self.copied.update(states)
 
     def download(self) -> None:
-        """Replaces the local files by those in the bucket, without exports whose upload was cut off; does nothing for a local workdir."""
+        """Replaces the local files by those in the bucket, without half-uploaded exports; does nothing for a local workdir."""
         if self.bucket is None:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -229,7 +222,7 @@ class Workdir:
         self.copied.update(_states(self.folder))
 
     def share(self) -> None:
-        """For a workdir in a bucket, gives the first process's files to the others; all processes call it together."""
+        """Gives the first process's files to the others, if the workdir is in a bucket; all processes call it together."""
         self.upload()
         processes.wait("the files are in the bucket")
         if not processes.is_first():
@@ -239,10 +232,8 @@ class Workdir:
 
 @contextlib.contextmanager
 def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Workdir]:
-    """Yields the workdir of a run, in a bucket under a note that refuses other runs. Every process of the run enters it.
-
-    Raises `InUseError` if another run uses the bucket, `InputError` if the address cannot be used or holds objects of other programs.
-    """
+    """Yields the workdir of a run; one in a bucket is reserved, and its files are fetched first and uploaded at the end. All
+    processes enter it together. Raises `InUseError` if another run uses the bucket, `InputError` if it holds other objects."""
     files = fetched(workdir) if dry_run else Workdir(local_folder(workdir), address_of(workdir))
     if dry_run or files.bucket is None:
         yield files
@@ -260,14 +251,14 @@ def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Workdir]:
 
 
 def fetched(workdir: str | Path) -> Workdir:
-    """A workdir for reading: a local one itself, or a copy of the files in a bucket."""
+    """A workdir for reading; its files in a bucket are copied first."""
     files = Workdir(local_folder(workdir, cache_folder() / "fetched"), address_of(workdir))
     files.download()
     return files
 
 
 def local_folder(workdir: str | Path, cache: Path | None = None) -> Path:
-    """The folder in which this process works: for a workdir in a bucket, its own copy in a cache, which processes may share."""
+    """The folder in which this process works; for a workdir in a bucket, this process's copy in `cache`."""
     if not is_remote(workdir):
         return local(workdir, "--workdir")
     address = checked_address(str(workdir))
@@ -297,7 +288,7 @@ def _reserved(bucket: epath.Path) -> Iterator[None]:
     run = this_run()
     has_ended = threading.Event()
 
-    def read() -> dict[str, Any]:
+    def read_running() -> dict[str, Any]:
         return json.loads(path.read_text()) if path.exists() else {}
 
     def renew() -> None:
@@ -306,7 +297,7 @@ def _reserved(bucket: epath.Path) -> Iterator[None]:
 
     def keep_renewing() -> None:
         while not has_ended.wait(RENEW_SECONDS):
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # the next attempt is soon enough
                 renew()
 
     with store_errors(str(bucket)):
@@ -315,12 +306,12 @@ def _reserved(bucket: epath.Path) -> Iterator[None]:
             raise InputError(
                 f"{bucket} holds {min(names)} and is not a workdir of this program; use another --workdir."
             )
-        first = note = read()
+        first = note = read_running()
         if first:
             log.info("%s: waiting up to %d s for a sign of the run before", bucket, DEAD_SECONDS)
         while note and note == first and time.time() - note["renewed"] < DEAD_SECONDS:
             time.sleep(1.0)
-            note = read()
+            note = read_running()
         if note and note != first:
             raise InUseError(f"{bucket} is in use by {note['run']}; wait until it ends, or give another --workdir.")
         renew()
