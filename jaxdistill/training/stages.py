@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from jaxdistill.config import flat, of_stage
+from jaxdistill.config import errors_of_stage, flat
 from jaxdistill.config.options import WITHOUT_EFFECT, Config
 from jaxdistill.core import InputError, plugins
 from jaxdistill.core.cluster import mesh as meshes
@@ -92,7 +92,7 @@ def check_stages(stages: Sequence[Config], folders: Sequence[Path], finished: Se
     """Raises `InputError` if a finished stage was trained on another text, if an unfinished one would replace a student from which
     later ones began, or if it cannot be trained: a later stage without a dev set would end the run hours after its start."""
     for number, (stage, folder, is_done) in enumerate(zip(stages, folders, finished, strict=True), start=1):
-        with of_stage(number, stages):
+        with errors_of_stage(number, stages):
             if is_done:
                 before = workdirs.read_note(folder / workdirs.INPUTS).get(workdirs.TEXT_FILES)
                 if before and before != content_digest(split_specs(stage.data.text)):
@@ -118,7 +118,7 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
     nothing from the hub or a bucket. The training sees this machine's files `here`; `elsewhere`, only buckets and hubs."""
     workdirs.address_of(workdir)  # raises for a store that cannot hold a workdir
     for number, stage in enumerate(stages, start=1):
-        with of_stage(number, stages):
+        with errors_of_stage(number, stages):
             check_inputs(stage, where=where, workdir=workdir)
 
 
