@@ -300,11 +300,9 @@ def _model(
     ]
     first = members[0]
     progress = sys.stderr.isatty() and processes.is_first()
-    on_own_devices: Any = (
-        ensemble(members, progress=progress) if len(members) > 1 else first.as_embed(progress=progress)
-    )
-    embed = processes.over_processes(on_own_devices)
-    has_vectors = not isinstance(on_own_devices, Scorer)
+    local_embed: Any = ensemble(members, progress=progress) if len(members) > 1 else first.as_embed(progress=progress)
+    embed = processes.over_processes(local_embed)
+    has_vectors = not isinstance(local_embed, Scorer)
     model = Model(
         embed=embed,
         name=spec,
@@ -313,7 +311,7 @@ def _model(
         reading=readings[0] if len(readings) == 1 else {"members": readings},
         parameters=sum(model.parameter_count for model in models),
         size_bytes=sum(weights_bytes(locate(model.source)) for model in models),
-        timed=on_own_devices,
+        timed=local_embed,
         query=embed,
         document=embed,
     )

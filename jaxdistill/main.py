@@ -41,6 +41,7 @@ class Flags(NamedTuple):
 
     @property
     def config(self) -> Config:
+        """The options of the first or only stage."""
         return self.stages[0]
 
 

@@ -232,8 +232,8 @@ def mine(
     pair_rows = read(sources_of(pairs, pair_columns, argument="pairs"), pair_columns)
     texts = questions(pair_rows, read(sources_of(corpus, corpus_columns, argument="corpus"), corpus_columns))
     # These limits exclude the nearest candidates, so more are needed. `min_score` excludes only the farthest.
-    spare = 1 if (max_score, absolute_margin, relative_margin) == (None, None, None) else 10
-    range_max = range_max or range_min + spare * num_negatives + max(map(len, texts.positives))
+    candidates_per_negative = 1 if (max_score, absolute_margin, relative_margin) == (None, None, None) else 10
+    range_max = range_max or range_min + candidates_per_negative * num_negatives + max(map(len, texts.positives))
     if num_negatives < 1 or not 0 <= range_min <= range_max - num_negatives:
         raise InputError(
             f"{num_negatives=} must be at least 1, {range_min=} at least 0, {range_max=} their sum or more."
@@ -249,10 +249,10 @@ def mine(
     load_scorer = Reranker if scorer_name.startswith(PREFIX) else partial(load, precision=precision)
     scorer = load_scorer(scorer_name, batch_size=batch_size) if scorer_name else None
     models = Models(embedder, scorer, query_prompt, document_prompt, logits, show_progress_bar)
-    return _written(path, texts, models, limits, output_format)
+    return _write_or_return(path, texts, models, limits, output_format)
 
 
-def _written(
+def _write_or_return(
     path: Path | None, texts: Questions, models: Models, limits: Mapping[str, Any], output_format: str
 ) -> list[dict[str, Any]] | Path:
     """Writes the rows of `_mined` to a `.tsv` file with a note of their origin; without a path, returns the rows.
@@ -286,6 +286,8 @@ def _mined(texts: Questions, models: Models, limits: Mapping[str, Any], output_f
     precision = embedder.compute_dtype.name
 
     def vectors(prompt: str, sentences: Sequence[str], title: str) -> Float[np.ndarray, "n e"]:
+        """The embedder's vectors of `sentences` after `prompt`; `title` is that of the progress bar."""
+
         def embed(block: Sequence[str], advance: Advance) -> np.ndarray:
             return embedder.encode([prompt + text for text in block], prompt="", show_progress_bar=advance)
 
@@ -293,6 +295,7 @@ def _mined(texts: Questions, models: Models, limits: Mapping[str, Any], output_f
         return cached_vectors(folder, key, embed, sentences, embedder.width, what=title, progress=models.progress)
 
     def pair_scores(query_rows: np.ndarray, document_rows: np.ndarray) -> Float[np.ndarray, " pairs"]:
+        """The scores of pairs of a query and a document, by the cross-encoder if there is one."""
         if scorer is None:
             return scores_of_pairs(query_vectors, document_vectors, query_rows, document_rows, dot=is_dot)
 

@@ -112,7 +112,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def combinations(grid: Any) -> Sequence[Mapping[str, Any]]:
-    """A grid as a list of dicts, its points. Of a dict of lists, makes a point of each combination; checks a list of dicts."""
+    """The points of a grid: the combinations of a dict of lists, or a list of dicts itself. Raises `InputError` for other grids."""
     if isinstance(grid, Mapping) and all(isinstance(values, list) for values in grid.values()):
         grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     if not (isinstance(grid, list) and grid and all(isinstance(options, Mapping) for options in grid)):

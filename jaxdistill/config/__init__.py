@@ -155,11 +155,11 @@ def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
     section = sections.rpartition(".")[2]  # `student` of `stage2.student.layers`
     if section in KINDS:
         section_kinds = KINDS[section]
-        able = [kind for kind in section_kinds.classes if option in section_kinds.default_options(kind)]
-        if able:
+        fitting = [kind for kind in section_kinds.classes if option in section_kinds.default_options(kind)]
+        if fitting:
             raise InputError(
-                f"{flag}{name}: the kind of the {section} is chosen by the preset (--config=FILE.py:PRESET:{section}={able[0]}), in a "
-                f"config file, or in Python by an object; {option} needs one of {', '.join(able)}."
+                f"{flag}{name}: the kind of the {section} is chosen by the preset (--config=FILE.py:PRESET:{section}={fitting[0]}), in a "
+                f"config file, or in Python by an object; {option} needs one of {', '.join(fitting)}."
             )
     raise InputError(f"unknown option {flag}{name}.{closest_option(name, names, flag=flag)}")
 

@@ -59,8 +59,7 @@ class Optimizer:
     bias_correction: bool = True
     """Adam's bias correction. False: none, as in BERT's and ConGen's code."""
     eps_before_correction: bool = False
-    """True: adds epsilon before the bias correction, as in transformers' `AdamW` (SimCSE, DistilCSE, Trans-Encoder).
-    False: after it, as in PyTorch."""
+    """Adds epsilon before the bias correction, as transformers' `AdamW` does (SimCSE, DistilCSE, Trans-Encoder), not after."""
     clip_norm: NotNegative = 1.0
     """Maximum global gradient norm; 0: no clipping."""
     rates: tuple[tuple[str, NotNegative], ...] = ()
@@ -99,11 +98,9 @@ class Evals:
     patience_epochs: NotNegative = 0.0
     """Stop after this many epochs without improvement; 0: never. ConGen's code uses 7, DistilCSE's 3."""
     untrained: bool = True
-    """Whether the student before step 1 may be the best checkpoint. False, as in the code of Trans-Encoder and SimCSE:
-    a trained checkpoint is exported even if training improved nothing."""
+    """Whether the untrained student may be the best checkpoint; it may not in the code of Trans-Encoder and SimCSE."""
     average: tuple[CountOrNone, ...] = ()
-    """Steps such as (0,600) whose checkpoints are saved and averaged: the mean of their parameters is evaluated and
-    exported instead of the best checkpoint. Empty: the best checkpoint."""
+    """Steps such as (0,600): the mean of their checkpoints is evaluated and exported instead of the best checkpoint."""
     sts: bool = True
     """Score the seven STS sets after training if JAXDISTILL_DATA names a data folder."""
 
@@ -144,8 +141,7 @@ class RunOptions:
     save_every: CountOrNone = 0
     """Steps between checkpoints besides those at evaluations; 0: none."""
     profile: str = ""
-    """`10:20`: the first process traces steps 10 to 20 into `profile/` in the workdir, for xprof; empty: no trace.
-    `--profile=10:20` is the short form."""
+    """`10:20`: the first process traces steps 10 to 20 into `profile/` in the workdir, for xprof. Short form: `--profile`."""
     export_to: Literal["", "onnx"] = ""
     """`onnx`: add ONNX files to the export (docs/deployment.md); empty: none."""
     plugins: str = ""

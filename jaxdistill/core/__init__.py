@@ -215,7 +215,7 @@ def platform(mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh) -> str:
 
 
 def alias(path: str) -> Any:
-    """A property that reads another attribute, such as `objective.views`."""
+    """A property that returns the attribute at a dotted path, such as `objective.views`."""
     return property(attrgetter(path))
 
 

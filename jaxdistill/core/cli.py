@@ -73,6 +73,7 @@ def make_callable(name: str, function: Callable[..., Any]) -> None:
     signature = inspect.signature(function)
 
     def call(*args: Any, **options: Any) -> Any:
+        """Calls `function` after comparing its arguments with their `Literal` annotations."""
         for argument, value in signature.bind(*args, **options).arguments.items():
             annotation = signature.parameters[argument].annotation
             if get_origin(annotation) is Literal and value not in get_args(annotation):

@@ -82,7 +82,7 @@ def source_digests(specs: Iterable[str]) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Kinds:
-    """The kinds of a config section; the section's option `kind` is the name of one."""
+    """The kinds that a config section (student, teacher or objective) may have; its option `kind` names one of them."""
 
     section: str
     """Name of the section, such as `student`."""

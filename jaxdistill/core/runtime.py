@@ -70,6 +70,7 @@ class Interrupts:
         return self
 
     def _stop(self, number: int, frame: Any) -> None:
+        """The signal handler."""
         is_second = self.status != 0
         self.status = INTERRUPTED if number == signal.SIGINT else AGAIN
         notice = "interrupted" if is_second else self._notice

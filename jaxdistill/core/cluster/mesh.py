@@ -47,7 +47,7 @@ def on_host(array: Array) -> np.ndarray:
 
 
 def make_mesh(*, model_axis: int = 1, slices: int = 0, devices: Sequence[Any] | None = None) -> Mesh:
-    """Arranges the devices as `[slice, data, model]`, of sizes `slices`, what remains, and `model_axis`.
+    """Arranges the devices as `[slice, data, model]`; `slices` and `model_axis` are the sizes of the first and the last axis.
     `slices=0` takes the slices that the devices report; devices that report none form one."""
     slice_indices = {device: getattr(device, "slice_index", None) or 0 for device in devices or jax.devices()}
     devices = sorted(slice_indices, key=slice_indices.__getitem__)  # keeps the order of a slice's devices
@@ -86,14 +86,14 @@ def local_groups(mesh: Mesh, groups: int) -> Integer[np.ndarray, " local"]:
 def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
     """The sharding of each leaf, by the first rule that matches its path and number of axes; replicated if none does."""
 
-    def choose(path, leaf):
+    def choose_sharding(path, leaf):
         name = path_name(path)
         for pattern, axes in (*rules, QUEUE_RULE):
             if re.search(pattern, name) and len(axes) == np.ndim(leaf):
                 return NamedSharding(mesh, PartitionSpec(*(axis or None for axis in axes)))
         return NamedSharding(mesh, PartitionSpec())
 
-    return jax.tree_util.tree_map_with_path(choose, tree)
+    return jax.tree_util.tree_map_with_path(choose_sharding, tree)
 
 
 def unsharded(params: Params, shardings: Mapping[str, NamedSharding], dtype: DTypeLike) -> Params:

@@ -74,7 +74,7 @@ def inside(root: Path, path: Path) -> Path:
 
 @contextlib.contextmanager
 def drafted(path: Path) -> Iterator[Path]:
-    """Yields a hidden path beside `path` for a new file or folder, and renames it to `path` at the end; an error leaves `path` as it was."""
+    """Yields a hidden path beside `path` for a new file or folder, and renames it to `path` at the end, unless an error occurs."""
     # The name is shortened so that, with the suffix, it does not exceed the file system's limit.
     draft = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}{UNFINISHED_SUFFIX}")
     try:

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def checked_address(address: str | Path) -> str:
-    """The address with `://`, also if `Path` has shortened that; raises `InputError` for other stores, and for a key in the address."""
+    """The address with its `://` restored, which `Path` shortens. Raises `InputError` for other stores, and for a key in it."""
     scheme, _, rest = str(address).partition(":")
     path = rest.strip("/")
     if scheme not in SIGN_IN or not path:
@@ -42,11 +42,11 @@ def store_errors(address: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:  # the clients' exceptions have no common base
-        number = getattr(error, "errno", None)
-        if number in (errno.ENOSPC, errno.EDQUOT) or getattr(error, "filename", None):
-            raise  # the local disk's
+        os_errno = getattr(error, "errno", None)
+        if os_errno in (errno.ENOSPC, errno.EDQUOT) or getattr(error, "filename", None):
+            raise  # an error of the local disk
         line = re.sub(r"[?][^ ]*", "", f"{type(error).__name__}: {error_line(error):.200}")  # queries hold signatures
-        is_refusal = isinstance(error, ImportError | FileNotFoundError | PermissionError) or number == errno.EINVAL
+        is_refusal = isinstance(error, ImportError | FileNotFoundError | PermissionError) or os_errno == errno.EINVAL
         has_refusing_code = str(getattr(error, "code", "")) in ("401", "403", "404")
         if is_refusal or has_refusing_code or re.search("Credentials|Forbidden", line):
             sign_in = SIGN_IN[address.partition(":")[0]]
