@@ -56,7 +56,8 @@ def export(
     out = local(out, "out").resolve()
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
     if not workdir:
-        model = model.model if isinstance(model, Embedder) else model
+        if isinstance(model, Embedder):
+            model = model.model
         return write_export(model if isinstance(model, SentenceModel) else load_model(str(model)), out, to=to)
     run = fetched(workdir)
     student = restored_student(run, steps)

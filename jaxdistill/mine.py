@@ -285,9 +285,7 @@ def _mined(texts: Questions, models: Models, limits: Mapping[str, Any], output_f
     is_dot = embedder.model.definition.similarity == "dot"
     precision = embedder.compute_dtype.name
 
-    def vectors(prompt: str, sentences: Sequence[str], title: str) -> Float[np.ndarray, "n e"]:
-        """The embedder's vectors of `sentences` after `prompt`; `title` is that of the progress bar."""
-
+    def prompted_vectors(prompt: str, sentences: Sequence[str], title: str) -> Float[np.ndarray, "n e"]:
         def embed(block: Sequence[str], advance: Advance) -> np.ndarray:
             return embedder.encode([prompt + text for text in block], prompt="", show_progress_bar=advance)
 
@@ -309,8 +307,8 @@ def _mined(texts: Questions, models: Models, limits: Mapping[str, Any], output_f
         key = _digest(models.scorer_digest(), precision, models.logits, json.dumps(texts), pairs_digest)
         return cached_vectors(folder, key, score, pairs, 1, what="scoring pairs", progress=models.progress)[:][:, 0]
 
-    query_vectors = vectors(models.query_prompt, texts.queries, "queries")
-    document_vectors = vectors(models.document_prompt, texts.documents, "documents")
+    query_vectors = prompted_vectors(models.query_prompt, texts.queries, "queries")
+    document_vectors = prompted_vectors(models.document_prompt, texts.documents, "documents")
     query_rows = np.arange(len(texts.queries))
     positive_counts = [len(positives) for positives in texts.positives]
     scores_of_positives = pair_scores(np.repeat(query_rows, positive_counts), np.concatenate(texts.positives))

@@ -115,7 +115,8 @@ def combinations(grid: Any) -> Sequence[Mapping[str, Any]]:
     """The points of a grid: the combinations of a dict of lists, or a list of dicts itself. Raises `InputError` for other grids."""
     if isinstance(grid, Mapping) and all(isinstance(values, list) for values in grid.values()):
         grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    if not (isinstance(grid, list) and grid and all(isinstance(options, Mapping) for options in grid)):
+    is_list_of_dicts = isinstance(grid, list) and all(isinstance(point, Mapping) for point in grid)
+    if not is_list_of_dicts or not grid:
         raise InputError("the grid must be a dict of option to list of values, or a list of dicts, and not empty.")
     return grid
 
@@ -126,15 +127,15 @@ def plan(
     """The points of a sweep. Parses the options of all, so that errors appear before any is trained.
     `grid` has the swept values of each point, which override `options`. `seeds` override both."""
     points: dict[str, Row] = {}
-    for spec, chosen, seed in itertools.product(specs, grid, seeds or [None]):
-        values = {**options, **chosen}
+    for spec, grid_values, seed in itertools.product(specs, grid, seeds or [None]):
+        values = {**options, **grid_values}
         if seed is not None:
             values |= dict.fromkeys(in_every_stage(load_config(spec), "run.seed"), seed)
         arguments = [f"--config={spec}", *(f"--config.{name}={value}" for name, value in values.items())]
         with errors_of(spec or "a sweep"):
             stages = parse_flags([*arguments, "--workdir=unused"]).stages
         swept = {"config": spec} if len(specs) > 1 else {}
-        swept |= {name: value for name, value in chosen.items() if not name.endswith("run.seed")}
+        swept |= {name: value for name, value in grid_values.items() if not name.endswith("run.seed")}
         seed = stages[0].run.seed
         description = ",".join(f"{name}={value}" for name, value in {**swept, "run.seed": seed}.items())
         # Names the point's folder. A repeated point has the same name and is trained once; a digest tells shortened names apart.

@@ -72,8 +72,7 @@ def make_callable(name: str, function: Callable[..., Any]) -> None:
     Such a call raises `InputError` for a value that the `Literal` annotation of its argument does not list."""
     signature = inspect.signature(function)
 
-    def call(*args: Any, **options: Any) -> Any:
-        """Calls `function` after comparing its arguments with their `Literal` annotations."""
+    def checked_call(*args: Any, **options: Any) -> Any:
         for argument, value in signature.bind(*args, **options).arguments.items():
             annotation = signature.parameters[argument].annotation
             if get_origin(annotation) is Literal and value not in get_args(annotation):
@@ -82,7 +81,7 @@ def make_callable(name: str, function: Callable[..., Any]) -> None:
         return function(*args, **options)
 
     class Program(types.ModuleType):
-        __call__ = staticmethod(call)
+        __call__ = staticmethod(checked_call)
         __signature__ = signature
 
     sys.modules[name].__class__ = Program

@@ -66,11 +66,10 @@ class Interrupts:
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as it is under nohup
             numbers.append(signal.SIGHUP)
         if threading.current_thread() is threading.main_thread():  # no other thread can set signal handlers
-            self._before = {number: signal.signal(number, self._stop) for number in numbers}
+            self._before = {number: signal.signal(number, self._handle_signal) for number in numbers}
         return self
 
-    def _stop(self, number: int, frame: Any) -> None:
-        """The signal handler."""
+    def _handle_signal(self, number: int, frame: Any) -> None:
         is_second = self.status != 0
         self.status = INTERRUPTED if number == signal.SIGINT else AGAIN
         notice = "interrupted" if is_second else self._notice
@@ -88,7 +87,8 @@ def last_line(error: BaseException) -> tuple[str, int] | None:
     """The line that a program prints after an expected error, and its exit status.
     None for any other error, which is a bug: Python prints its traceback."""
     if isinstance(error, KeyboardInterrupt):
-        return f"interrupted{error}", error.status if isinstance(error, Interrupted) else INTERRUPTED
+        status = error.status if isinstance(error, Interrupted) else INTERRUPTED
+        return f"interrupted{error}", status
     if isinstance(error, OSError) and error.errno in DISK_FAULTS:
         file = f"{error.filename}: " if error.filename else ""
         error = InputError(f"{file}{error.strerror}; fix that and run the same command again.")

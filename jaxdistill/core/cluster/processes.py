@@ -99,7 +99,8 @@ def may_have_others() -> bool:
         return False
     if os.environ.get("JAX_COORDINATOR_ADDRESS") or "JOB_COMPLETION_INDEX" in os.environ:
         return True
-    if any(os.environ.get(name, "1") not in ("", "1") for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")):
+    process_counts = {os.environ.get(name) or "1" for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")}
+    if process_counts != {"1"}:
         return True
     has_tpus = os.path.exists("/dev/accel0") or os.path.exists("/dev/vfio/0")
     return has_tpus and os.environ.get("JAX_PLATFORMS", "").lower() != "cpu"

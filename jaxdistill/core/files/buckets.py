@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def checked_address(address: str | Path) -> str:
-    """The address with its `://` restored, which `Path` shortens. Raises `InputError` for other stores, and for a key in it."""
+    """The address with its `://` restored, which `Path` shortens. Raises `InputError` if it holds a key, or is of another store."""
     scheme, _, rest = str(address).partition(":")
     path = rest.strip("/")
     if scheme not in SIGN_IN or not path:
