@@ -118,7 +118,7 @@ def combinations(grid: Any) -> Sequence[Mapping[str, Any]]:
     is_list_of_dicts = isinstance(grid, list) and all(isinstance(point, Mapping) for point in grid)
     if not is_list_of_dicts or not grid:
         raise InputError("the grid must be a dict of option to list of values, or a list of dicts, and not empty.")
-    return grid
+    return cast(list[Mapping[str, Any]], grid)
 
 
 def plan(
