@@ -14,21 +14,22 @@ PROGRAMS = {
     "encode": "writes the vectors of a text to a file",
     "mine": "finds hard negatives of queries",
 }
-"""What they do. `train` is `jaxdistill.main`; every other program is the module of its name."""
+"""Maps each program to what it does. `train` is the module `jaxdistill.main`; the others are modules of their names."""
 
 
 def main() -> None:
-    """Runs the program that the first argument names, with the other arguments."""
-    run(_main)
+    """The command `jaxdistill`."""
+    run(_run_program)
 
 
-def _main(arguments: Sequence[str]) -> None:
-    name, *rest = arguments or ["--help"]
+def _run_program(arguments: Sequence[str]) -> None:
+    """Runs the program that the first argument names with the other arguments; without arguments, lists the programs."""
+    name, *others = arguments or ["--help"]
     if name in ("--help", "-h"):
         print("usage: jaxdistill PROGRAM [OPTIONS]; each program has --help and --version\n")
         print("\n".join(f"  {program:10}{purpose}" for program, purpose in PROGRAMS.items()))
     elif name in PROGRAMS:
-        importlib.import_module(f"jaxdistill.{'main' if name == 'train' else name}").main(rest)
+        importlib.import_module(f"jaxdistill.{'main' if name == 'train' else name}").main(others)
     else:
         raise InputError(
             f"program {name!r} is unknown.{did_you_mean(name, [*PROGRAMS])} There are {', '.join(PROGRAMS)}."

@@ -6,9 +6,9 @@
 OUTPUT is a `.npy` file, or a `.parquet` file with the vectors in the column `embedding`. Text and model may be in a bucket
 (`s3://...`, `gs://...`). `np.load(FILE, mmap_mode="r")` opens a `.npy` file of any size.
 
-Until all vectors are there, they are in a hidden folder beside the output. If the program is killed, the same command computes
+Until all vectors are computed, they are in a hidden folder beside the output. If the program is killed, the same command computes
 the missing blocks of 8,192 rows and gives the same bytes as an uninterrupted run (on other devices, up to rounding). A
-finished output stays as it is; its note, FILE.json, says what it was made from. One of another model, text or option is never
+finished output stays as it is; its note, FILE.json, says what it was made from. An output of another model, text or option is never
 replaced: move it first. Several processes, started as for training, share the blocks if all of them see the output's folder.
 
 An empty line keeps its row and is encoded as an empty sentence. Texts that are too long for the model are truncated, and the
@@ -64,7 +64,7 @@ def encode(
     plugins: Listed = "",
     show_progress_bar: bool = False,
 ) -> Float[np.ndarray, "n e"] | Path:
-    """The vectors of a text, one row per sentence, empty ones included; with `output`, the path of the file that holds them.
+    """The vectors of a text, one row per sentence, also of empty ones; with `output`, the path of the file that holds the vectors.
 
     >>> jaxdistill.encode(TEACHER, ["A cat sleeps.", "It rains."]).shape
     (2, 16)
@@ -98,38 +98,40 @@ def encode(
     prompt = embedder.prefix(prompt_name or None, role)
     if not 0 <= dims <= embedder.width:
         raise InputError(f"dims={dims} must be from 1 to {embedder.width}, the width of the model's vectors; 0: all.")
-    width, text_digest = dims or embedder.width, content_digest(specs)
-    rows_of_text = partial(read, specs, {TEXT: column})
+    width = dims or embedder.width
+    text_digest = content_digest(specs)
+    read_rows = partial(read, specs, {TEXT: column})
     origin = {
         "model": embedder.model.digest(), "max_length": embedder.model.max_length, "prompt": prompt, "text": text_digest,
         "precision": embedder.compute_dtype.name, "column": column, "batch_size": batch_size, "dims": dims, "keep_text": keep_text,
     }  # fmt: skip
     with processes.agreed() as facts:
         facts |= origin
-    # All ask before one of them writes, and follow the first process.
+    # All processes look for the output before one of them writes it, and do what the first one's answer requires.
     counts, *_ = processes.gathered(finished(path, origin))
     if counts is None:
         if processes.is_first():  # in only one process: two would see each other's file
             with writing(path):
                 try_writing(path)
-        compute = partial(_encoded, embedder, enumerate(rows_of_text()), prompt, width)
+        compute = partial(_encoded, embedder, enumerate(read_rows()), prompt, width)
         digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:12]
-        folder, rows = path.with_name(f".{path.name[:200]}.{digest}.part"), sum(1 for _ in rows_of_text())
+        folder = path.with_name(f".{path.name[:200]}.{digest}.part")
+        rows = sum(1 for _ in read_rows())
         _, truncated = stored_vectors(folder, rows, width, compute, shown=show_progress_bar)
         check_unchanged(specs, text_digest)
         counts = {"rows": rows, "truncated": truncated}
         processes.wait("all have read the folder")  # the first process then removes it
         if processes.is_first():
             with writing(path), drafted(path) as draft:
-                _write(draft, folder / VECTORS, path.suffix, rows_of_text() if keep_text else None)
+                _write_output(draft, path.suffix, folder / VECTORS, read_rows() if keep_text else None)
                 write_note(path, origin, counts)
             for leftover in path.parent.glob(f".{glob.escape(path.name[:200])}.*.part"):
                 shutil.rmtree(leftover)
         processes.wait("the file is written")
     if processes.is_first():
-        rows, truncated = counts["rows"], counts["truncated"]
+        rows = counts["rows"]
         log.info(f"{path}: {rows:,} vectors of {width} numbers, multiplied in {origin['precision']}")
-        if truncated:
+        if truncated := counts["truncated"]:
             share = f"{truncated:,} of {rows:,} texts ({truncated / rows:.1%})"
             log.info(f"{share} are longer than {origin['max_length']:,} tokens; their ends are cut")
     return path
@@ -138,8 +140,8 @@ def encode(
 def _encoded(
     embedder: Embedder, unread: Iterator[tuple[int, Row]], prompt: str, width: int, rows: range, advance: Advance
 ) -> tuple[np.ndarray, int]:
-    """The vectors `[n, width]` of a range of rows, and the number of truncated texts. `unread` are the numbered rows of the text,
-    which is read once: ranges must come in ascending order; rows between them are skipped."""
+    """The vectors `[n, width]` of a range of rows, and the number of truncated sentences.
+    The text is read once, so calls must pass ascending ranges. `unread` yields its remaining rows with their numbers."""
     sentences = []
     for row, (sentence,) in unread:
         if row in rows:
@@ -153,19 +155,19 @@ def _encoded(
     return vectors, sum(bool(encoding.overflowing) for encoding in encodings)
 
 
-def _write(path: Path, vectors: Path, suffix: str, sentences: Iterator[Row] | None) -> None:
-    """Copies a `.npy` file, or writes its vectors as a Parquet table, with the sentences of a text beside them."""
+def _write_output(path: Path, suffix: str, vectors_file: Path, sentences: Iterator[Row] | None) -> None:
+    """Copies a `.npy` file for the suffix `.npy`; otherwise writes its vectors, and the sentences if there are any, as Parquet."""
     if suffix == ".npy":
-        shutil.copyfile(vectors, path)
+        shutil.copyfile(vectors_file, path)
         return
-    rows, width = np.load(vectors, mmap_mode="r").shape
+    rows, width = np.load(vectors_file, mmap_mode="r").shape
     fields: list[Any] = [(TEXT, pyarrow.string())] if sentences else []
     schema = pyarrow.schema([*fields, ("embedding", pyarrow.list_(pyarrow.float32(), width))])
     # Neither vectors nor sentences repeat much, so dictionary encoding would only cost time.
     with parquet.ParquetWriter(path, schema, use_dictionary=False) as writer:
         for begin in range(0, rows, BLOCK_ROWS):
             # Opened again for each block: the pages of an open map count as memory of the process.
-            block = np.load(vectors, mmap_mode="r")[begin : begin + BLOCK_ROWS]
+            block = np.load(vectors_file, mmap_mode="r")[begin : begin + BLOCK_ROWS]
             columns: list[Any] = [[text for (text,) in islice(sentences, len(block))]] if sentences else []
             columns.append(pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(block.ravel()), width))
             writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))

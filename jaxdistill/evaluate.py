@@ -74,11 +74,11 @@ class EvaluationResult:
     results_file: Path | None
     """The file with `results`, if `out` named one."""
     report: Path | None
-    """The report, if `out` is a folder."""
+    """The HTML report, if `out` named a folder."""
 
 
 class EvaluationFailed(InputError):
-    """An evaluation failed; raised after everything else was scored. `result` has these scores."""
+    """An evaluation failed. It is raised after all others were scored; `result` has their scores."""
 
     def __init__(self, failures: Mapping[str, str], result: EvaluationResult):
         name, reason = next(iter(failures.items()))
@@ -114,7 +114,7 @@ def evaluate(
     precision: Precision = "float32",
     out: str | Path = "",
 ) -> EvaluationResult:
-    """Scores models; docs/guide/evaluation.md explains the tasks.
+    """Scores models on evaluation tasks, which docs/guide/evaluation.md explains.
 
     Args:
       model: Folder, package:NAME/PATH or hub name, or A+B for the mean of several models' scores. From Python also a list, and
@@ -147,19 +147,21 @@ def evaluate(
       InputError: an option cannot be used.
       EvaluationFailed: an evaluation or one of several models failed; the others were scored, and are in its `result`.
     """
-    inputs: dict[str, Any] = locals().copy()
+    options: dict[str, Any] = locals().copy()  # at this point, the local variables are the arguments
     for name in ("model", "batch_size", "out"):  # models are noted by name below, and the others do not change scores
-        del inputs[name]
-    inputs["data"] = os.path.expanduser(os.environ.get("JAXDISTILL_DATA", "") if data is None else data)
+        del options[name]
+    options["data"] = os.path.expanduser(os.environ.get("JAXDISTILL_DATA", "") if data is None else data)
     for name in ("tasks", "bitext", "entities", "retrieval", "text", "whiten", "dims", "plugins"):
-        inputs[name] = listed(inputs[name])
-    inputs |= {name: os.path.expanduser(inputs[name]) for name in ("pairs", "index_model", "teacher")}
-    inputs["paper"] = [paper] if isinstance(paper, str) else list(paper)
-    use_plugins(",".join(inputs["plugins"]))
-    models = [model] if isinstance(model, str | Path | Embedder) else list(model)
-    inputs["model"] = [each.model.source if isinstance(each, Embedder) else os.path.expanduser(each) for each in models]
-    loaded = {each.model.source: each.model for each in models if isinstance(each, Embedder)}
-    repeated = [name for name in loaded if inputs["model"].count(name) > 1]
+        options[name] = listed(options[name])
+    for name in ("pairs", "index_model", "teacher"):
+        options[name] = os.path.expanduser(options[name])
+    options["paper"] = [paper] if isinstance(paper, str) else list(paper)
+    use_plugins(",".join(options["plugins"]))
+    specs = [model] if isinstance(model, str | Path | Embedder) else list(model)
+    loaded = {spec.model.source: spec.model for spec in specs if isinstance(spec, Embedder)}
+    names = [spec.model.source if isinstance(spec, Embedder) else os.path.expanduser(spec) for spec in specs]
+    options["model"] = names
+    repeated = [name for name in loaded if names.count(name) > 1]
     refuse([
         (loaded and (pooling or max_length or prompt),
          "pooling, max_length and prompt are of models given by name; give them to jaxdistill.load."),
@@ -167,81 +169,86 @@ def evaluate(
         (whiten and dims, "dims truncates the model's own vectors, so it excludes whiten."),
         (whiten and index_model, "whiten fits a transform for each model, so it excludes index_model."),
     ])  # fmt: skip
-    return _evaluate(inputs, partial(_model, inputs, loaded, batch_size), str(out))
+    return _evaluate(options, partial(_model, options, loaded, batch_size), str(out))
 
 
-def _evaluate(inputs: dict[str, Any], load: Callable[..., Model], out: str) -> EvaluationResult:
-    """Scores the models that `inputs` name on the sets that they name, and writes the results to `out`; `load` is `_model` with its
-    first arguments."""
-    cited = [papers.cited(reference, "paper") for reference in inputs["paper"]]
-    file = page = None
+def _evaluate(options: dict[str, Any], load: Callable[..., Model], out: str) -> EvaluationResult:
+    """Scores the models that `options` name on the sets that they name, and writes the results to `out`.
+    `load` makes a `Model` from a name; it is `_model` without its first three arguments."""
+    cited_rows = [papers.cited(reference, "paper") for reference in options["paper"]]
     path = local(out, "out")
+    is_folder = out.endswith("/") or path.is_dir()
+    file = page = None
     if out and processes.is_first():
-        file = path
-        if out.endswith("/") or path.is_dir():
-            file, page = path / RESULTS, path / report.PAGE
+        file = path / RESULTS if is_folder else path
+        page = path / report.PAGE if is_folder else None
         with writing(file):  # checked before the evaluation, which takes minutes
             try_writing(file)
     sources = Sources(
-        **{name: inputs[name] for name in inputs.keys() & Sources.__annotations__.keys()},
+        **{name: options[name] for name in options.keys() & Sources.__annotations__.keys()},
         mteb_folder=file.with_name("mteb") if file else None,
     )
-    # Options that name sets select the tasks that read them; most have the task's name.
-    given = [name for name in ("pairs", "bitext", "entities", "retrieval", "mteb", "text") if inputs[name]]
-    default_tasks = [{"retrieval": "documents", "text": "agreement"}.get(name, name) for name in given] or ["sts"]
+    # An option that names sets selects the task that reads them; most tasks have the option's name.
+    set_options = [name for name in ("pairs", "bitext", "entities", "retrieval", "mteb", "text") if options[name]]
+    other_names = {"retrieval": "documents", "text": "agreement"}
+    tasks = options["tasks"] or [other_names.get(name, name) for name in set_options] or ["sts"]
     with processes.agreed() as facts:
-        plan = suite.planned(inputs["tasks"] or default_tasks, sources)
+        plan = suite.planned(tasks, sources)
         if not plan.sets:
             raise InputError(next(iter(plan.absent), "the tasks have no set."))
         for line in plan.absent:
             _print_error(f"skipped: {line}")
         scored_files = {path.resolve() for _, test_set in plan.sets for path in test_set.paths}
-        if both := scored_files & {path.resolve() for spec in inputs["whiten"] for path in source_files(spec)}:
+        whitening_files = {path.resolve() for spec in options["whiten"] for path in source_files(spec)}
+        if both := scored_files & whitening_files:
             raise InputError(f"whiten={min(both)} is a test set of this evaluation; fit on another text.")
         digests = {test_set.name: test_set.digest() for _, test_set in plan.sets}
         facts |= digests | {"absent": plan.absent}
-    if file and (existing := next((path for path in (file, page) if path and path.exists()), None)):
-        with foreign_errors(f"{existing} is not of evaluate; move it, or give another out"):
+    existing = [path for path in (file, page) if path and path.exists()]
+    if file and existing:
+        with foreign_errors(f"{existing[0]} is not of evaluate; move it, or give another out"):
             earlier = json.loads(file.read_bytes())
-            earlier = earlier["inputs"] | earlier["files"]
-        refuse_changes(file, earlier, inputs | digests)
+            earlier_inputs = earlier["inputs"] | earlier["files"]
+        refuse_changes(file, earlier_inputs, options | digests)
 
-    # The teacher and the index model, if sets use them, keep their vectors from model to model.
-    names = {name for _, test_set in plan.sets for name in test_set.references}
-    references = {name: load(inputs[name], is_index=name == "index_model") for name in names}
-    rows, failed = [], {}
-    specs = list(dict.fromkeys([*filter(None, [inputs["teacher"]]), *inputs["model"]]))
+    # The index model and the teacher, if sets use them, are shared by all models, and so keep the vectors that they computed.
+    reference_names = {name for _, test_set in plan.sets for name in test_set.references}
+    references = {name: load(options[name], is_index=name == "index_model") for name in reference_names}
+    rows = []
+    failed = {}
+    specs = list(dict.fromkeys([*filter(None, [options["teacher"]]), *options["model"]]))
     for spec in specs:
         try:
             with processes.agreed() as facts:
-                is_reference = "teacher" in references and spec == inputs["teacher"]
+                is_reference = "teacher" in references and spec == options["teacher"]
                 model = references["teacher"] if is_reference else load(spec)
                 facts[spec] = model.digest
             model = replace(model, **references)
-            widths = dict.fromkeys(inputs["dims"] if spec in inputs["model"] else ())
-            rows += [_scored(each, plan) for each in [truncated(model, width) for width in widths] or [model]]
+            widths = dict.fromkeys(options["dims"] if spec in options["model"] else ())
+            variants = [truncated(model, width) for width in widths] or [model]
+            rows += [_scored(variant, plan) for variant in variants]
         except InputError as error:
             if len(specs) == 1:
                 raise
             failed[spec] = str(error)
             _print_error(f"failed: model {spec}: {error}")
 
-    measured = dict.fromkeys(name for row in rows for name in row["scores"])
-    cited = [row.only(measured) for row in cited]
+    score_names = dict.fromkeys(name for row in rows for name in row["scores"])
+    cited_rows = [row.only(score_names) for row in cited_rows]
     content = {
         "protocol": {test_set.name: test_set.protocol for _, test_set in plan.sets},
         "seed": transfer.SEED,
         "index_model_reading": references["index_model"].reading if "index_model" in references else {},
-        "precision": dtype_of(inputs["precision"]).name,
+        "precision": dtype_of(options["precision"]).name,
         "versions": versions(),
         "absent": plan.absent,
         "failed": failed,
         "models": rows,
-        "papers": [{"label": row.label, "tables": row.tables, "scores": row.scores} for row in cited],
-        "inputs": inputs,
+        "papers": [{"label": row.label, "tables": row.tables, "scores": row.scores} for row in cited_rows],
+        "inputs": options,
         "files": digests,
     }
-    if not measured:
+    if not score_names:  # nothing to write
         file = page = None
     if file:
         with writing(file):
@@ -256,63 +263,55 @@ def _evaluate(inputs: dict[str, Any], load: Callable[..., Model], out: str) -> E
 
 
 def _model(
-    inputs: Mapping[str, Any],
-    loaded: Mapping[str, SentenceModel],
-    batch_size: int,
-    spec: str,
-    *,
-    is_index: bool = False,
+    options: dict[str, Any], loaded: dict[str, SentenceModel], batch_size: int, spec: str, *, is_index: bool = False
 ) -> Model:
-    """A model, or an ensemble if the spec is `A+B` (a folder's name may contain +), on the devices of all processes.
-
-    Pooling and other prompts are a model's own if it `is_index`, which makes the index of asymmetric retrieval. Models in `loaded`
-    are not read again.
-    """
-    prompt, max_length, whiten = inputs["prompt"], inputs["max_length"], inputs["whiten"]
-    prompts = {role: inputs[f"{role}_prompt"] or prompt for role in ROLES}
+    """A model, or an ensemble if `spec` is `A+B`, on the devices of all processes.
+    If it `is_index`, it makes the index of asymmetric retrieval: `options` then set neither its pooling nor its prompt for queries.
+    Models in `loaded`, by name, are not read again."""
+    prompts = {role: options[f"{role}_prompt"] or options["prompt"] for role in ROLES}
     if is_index:
-        models = [load_model(spec, max_length=max_length)]
-        prompts = {"document": inputs["document_prompt"]}
+        models = [load_model(spec, max_length=options["max_length"])]
+        prompts = {"document": options["document_prompt"]}
     elif spec in loaded:
         models = [loaded[spec]]
     else:
-        names = [spec] if Path(spec).exists() else spec.split("+")
-        models = [load_model(name, max_length=max_length, pooling=inputs["pooling"], prompt=prompt) for name in names]
+        names = [spec] if Path(spec).exists() else spec.split("+")  # a folder's name may contain +
+        reading = {option: options[option] for option in ("max_length", "pooling", "prompt")}
+        models = [load_model(name, **reading) for name in names]
     role_prompts = {role: text for role, text in prompts.items() if text}
-    dtype = dtype_of(inputs["precision"])
-    members = [
-        Embedder(model.with_role_prompts(role_prompts), compute_dtype=dtype, batch_size=batch_size) for model in models
-    ]
-    facts = [member.model.digest() for member in members]
+    models = [model.with_role_prompts(role_prompts) for model in models]
+    dtype = dtype_of(options["precision"])
+    members = [Embedder(model, compute_dtype=dtype, batch_size=batch_size) for model in models]
+    whiten = options["whiten"]
+    digests = [model.digest() for model in models]
     if whiten:
-        facts += ["whiten", content_digest(whiten)]
-    facts += [name for member in members if (name := member.compute_dtype.name) != "float32"]
-    readings = []
-    for model in (member.model for member in members):
-        readings.append({
+        digests += ["whiten", content_digest(whiten)]
+    digests += [name for member in members if (name := member.compute_dtype.name) != "float32"]
+    readings = [
+        {
             "embedding_width": model.definition.embedding_width,
             "pooling": str(model.definition.pooling),
             "max_length": model.max_length,
             "prompt": model.prompt,
             # A cross-encoder has no prompts for roles.
             "role_prompts": {role: model.role_prompts[role] for role in ROLES if not model.definition.reads_pairs},
-        })  # fmt: skip
+        }
+        for model in models
+    ]
     first = members[0]
     progress = sys.stderr.isatty() and processes.is_first()
-    on_own_devices: Any = first.as_embed(progress=progress)
-    if len(members) > 1:
-        on_own_devices = ensemble(members, progress=progress)
-    embed = processes.over_processes(on_own_devices)
-    has_vectors = not isinstance(on_own_devices, Scorer)
+    local_embed: Any = ensemble(members, progress=progress) if len(members) > 1 else first.as_embed(progress=progress)
+    embed = processes.over_processes(local_embed)
+    has_vectors = not isinstance(local_embed, Scorer)
     model = Model(
         embed=embed,
         name=spec,
-        digest=facts[0] if len(facts) == 1 else hashlib.sha256("+".join(facts).encode()).hexdigest(),
+        digest=digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests).encode()).hexdigest(),
         width=first.width if has_vectors and not whiten else 0,
         reading=readings[0] if len(readings) == 1 else {"members": readings},
-        parameters=sum(member.model.parameter_count for member in members),
-        size_bytes=sum(weights_bytes(locate(member.model.source)) for member in members),
-        timed=on_own_devices,
+        parameters=sum(model.parameter_count for model in models),
+        size_bytes=sum(weights_bytes(locate(model.source)) for model in models),
+        timed=local_embed,
         query=embed,
         document=embed,
     )
@@ -335,8 +334,8 @@ def _model(
 
 
 def truncated(model: Model, dims: str) -> Model:
-    """The model, and the index that it searches, with the first `dims` numbers of each vector, at unit length; raises `InputError` if
-    the vectors do not have so many."""
+    """The model with the first `dims` numbers of each vector, scaled to unit length; likewise its index model.
+    Raises `InputError` if `dims` is not a number from 1 to the width of the vectors."""
     if not model.width:
         raise InputError(f"dims={dims}: {model.name} scores pairs and has no vectors to truncate.")
     if not dims.isdecimal() or not 0 < int(dims) <= model.width:
@@ -354,14 +353,15 @@ def truncated(model: Model, dims: str) -> Model:
         digest=hashlib.sha256(f"{model.digest}+{dims}".encode()).hexdigest(),
         width=int(dims),
         similarity="cosine",
-        index_model=model.index_model and truncated(model.index_model, dims),
+        index_model=truncated(model.index_model, dims) if model.index_model else None,
     )
 
 
 def _scored(model: Model, plan: suite.Suite) -> dict[str, Any]:
-    """A model's row of the results file."""
+    """Scores a model on the sets of `plan`; returns its row of the results file."""
     start = time.perf_counter()
-    results, failed = {}, {}
+    results = {}
+    failed = {}
     for evaluation, test_set in plan.sets:
         try:
             results[test_set.name] = suite.measured(evaluation, test_set, model, cache_folder())

@@ -35,7 +35,7 @@ def export(
     out: str | Path,
     to: Form = "",
 ) -> Path:
-    """Exports a kept checkpoint of a run, the mean of several, or another model; returns the folder.
+    """Exports a kept checkpoint of a run, the mean of several, or another model; returns the folder of the export.
 
     Args:
       workdir: Folder of the run, or its address in a bucket.
@@ -56,20 +56,21 @@ def export(
     out = local(out, "out").resolve()
     refuse_foreign(out)  # checked first: restoring the checkpoint takes longer
     if not workdir:
-        model = model.model if isinstance(model, Embedder) else model
+        if isinstance(model, Embedder):
+            model = model.model
         return write_export(model if isinstance(model, SentenceModel) else load_model(str(model)), out, to=to)
     run = fetched(workdir)
-    student, facts = restored_student(run, steps), read_facts(run.folder) or Facts(name="")
-    if (facts.steps, facts.averaged) != (max(steps), averaged_steps(steps)):  # scores are of another step
-        facts = dataclasses.replace(facts, steps=max(steps), averaged=averaged_steps(steps), chosen_by="", scores={})
-    return write_export(student, out, facts=dataclasses.replace(facts, name=out.name), to=to)
+    student = restored_student(run, steps)
+    facts = dataclasses.replace(read_facts(run.folder) or Facts(name=""), name=out.name)
+    exported = {"steps": max(steps), "averaged": averaged_steps(steps)}
+    if exported != {"steps": facts.steps, "averaged": facts.averaged}:  # its scores are of other checkpoints
+        facts = dataclasses.replace(facts, **exported, chosen_by="", scores={})
+    return write_export(student, out, facts=facts, to=to)
 
 
 def restored_student(run: Workdir, steps: Sequence[int]) -> SentenceModel:
-    """The student with the parameters of a run's kept checkpoint, or with the mean of several, as it is exported.
-
-    Needs neither teacher nor text. Raises `InputError`, with the kept steps, if a checkpoint is missing.
-    """
+    """A run's student as it is exported, with the parameters of a kept checkpoint, or with the mean of several.
+    Needs neither teacher nor text. If a checkpoint is missing, raises `InputError`, which lists the kept steps."""
     config = read_config(run.folder)
     student = read_student(config, run.folder) if config else None
     if config is None or student is None or not run.checkpoints.is_dir():

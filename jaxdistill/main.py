@@ -29,7 +29,7 @@ from jaxdistill.core.runtime import log_to_stdout
 
 
 class Flags(NamedTuple):
-    """A parsed command line."""
+    """The values of a command line; `_define_flags` describes the flags."""
 
     stages: list[Config]
     workdir: str
@@ -37,21 +37,22 @@ class Flags(NamedTuple):
     compile_for: str
     check: str
     command: str
-    """Repeats the run, for its model card."""
+    """The command that repeats the run, for its model card."""
 
     @property
     def config(self) -> Config:
+        """The options of the first or only stage."""
         return self.stages[0]
 
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.main`."""
     if not arguments or {"--help", "-h", "--helpfull"} & {*arguments}:
-        print_help(_split(arguments)[0])
+        print_help(_spec_and_others(arguments)[0])
         return
     args = parse_flags(arguments)
     log_to_stdout()
-    from jaxdistill.training.plan import print_plan
+    from jaxdistill.training.plan import print_plan  # only now, so that errors in flags appear at once
     from jaxdistill.training.stages import check_launch, run_stages
 
     if args.check:
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def print_help(spec: str) -> None:
-    """Help for a config: what it is, the arguments of its presets, and the preset's kinds and options; without one, for the program."""
+    """Prints what a config is, the arguments of its presets, and the options of the preset; without a config, the program's help."""
     if spec:
         module = configs.config_module(spec.partition(":")[0])
         print(f"{inspect.cleandoc(module.__doc__ or '')}\n")
@@ -77,8 +78,8 @@ def print_help(spec: str) -> None:
         for name, value in flatten_dict(configs.load_config(spec).to_dict(), sep=".").items():
             print(f"  {'' if name.endswith('.kind') else '--config.'}{name}={value}")  # a kind is chosen by the preset
         return
-    _, _, options = _define_flags(ConfigDict(), []).get_help(include_special_flags=False).partition(":\n")
-    print(f"{__doc__}\n{options}\n\nConfigs and their presets:")
+    _, _, flag_help = _define_flags(ConfigDict(), []).get_help(include_special_flags=False).partition(":\n")
+    print(f"{__doc__}\n{flag_help}\n\nConfigs and their presets:")
     for path in configs.shipped_configs():
         module = configs.config_module(str(path))
         print(f"\n  configs/{path.name}: {(inspect.getdoc(module) or '').splitlines()[0]}")
@@ -86,16 +87,16 @@ def print_help(spec: str) -> None:
 
 
 def parse_flags(arguments: Sequence[str]) -> Flags:
-    """Parses a command line with absl and `config_flags`; raises a one-line `InputError` if it is invalid."""
-    flags.FLAGS(["jaxdistill.main", "--verbosity=-1"])  # absl's own flags: other libraries log warnings only
-    spec, others = _split(arguments)
+    """Parses a command line with absl and `config_flags`; raises `InputError` if it is invalid."""
+    flags.FLAGS(["jaxdistill.main", "--verbosity=-1"])  # shows only warnings of libraries that log through absl
+    spec, others = _spec_and_others(arguments)
     if not spec:
         raise InputError("--config is missing. --help shows the usage.")
     config = configs.load_config(spec)
     names = configs.option_names(config)
     for argument in others:
-        if override := re.match(r"--?(?:no)?config\.([^=]+)", argument):
-            configs.check_option(names, override[1], flag="--config.")  # of which config_flags shows a traceback
+        if matched := re.match(r"--?(?:no)?config\.([^=]+)", argument):
+            configs.check_option(names, matched[1], flag="--config.")  # config_flags would show a traceback
     argv = ["jaxdistill.main", *others]
     values = _define_flags(config, argv)
     try:
@@ -109,45 +110,46 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
         raise InputError(f"{positional[0]!r} is not an option; options begin with --. --help lists them.")
     if values.profile:
         configs.set_options(config, dict.fromkeys(configs.in_every_stage(config, "run.profile"), values.profile))
-    shown = [f"--config={spec}", *(flag for flag in others if not re.match("--?workdir=", flag)), "--workdir=DIR"]
+    without_workdir = [flag for flag in others if not re.match("--?workdir=", flag)]
+    shown_arguments = [f"--config={spec}", *without_workdir, "--workdir=DIR"]
     return Flags(
         stages=configs.parse_stages(config),
         workdir=os.path.expanduser(values.workdir or configs.default_workdir(spec)),
         dry_run=values.dry_run,
         compile_for=values.compile_for,
         check=values.check or "",
-        command=f"python -m jaxdistill.main {shlex.join(shown)}",
+        command=f"python -m jaxdistill.main {shlex.join(shown_arguments)}",
     )
 
 
-def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """The last value of `--config`, or an empty string, and all other arguments, in the form `--config.X=VALUE` for a model card."""
+def _spec_and_others(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """The last value of `--config`, or an empty string; and all other arguments, with `--config.X VALUE` joined to `--config.X=VALUE`."""
     joined: list[str] = []
     for argument in arguments:
-        # A value may be a negative number.
-        if joined and re.fullmatch(r"--?(config|workdir)[\w.]*", joined[-1]) and not re.match(r"-\D", argument):
+        is_value = not re.match(r"-\D", argument)  # which may be a negative number
+        if is_value and joined and re.fullmatch(r"--?(config|workdir)[\w.]*", joined[-1]):
             joined[-1] += f"={argument}"
         else:
             joined.append(argument)
-    named = [argument for argument in joined if re.match("--?config=", argument)]
-    spec = named[-1].partition("=")[2] if named else ""
-    return spec, [argument for argument in joined if argument not in named]
+    specs = [argument for argument in joined if re.match("--?config=", argument)]
+    spec = specs[-1].partition("=")[2] if specs else ""
+    return spec, [argument for argument in joined if argument not in specs]
 
 
 def _define_flags(config: ConfigDict, argv: Sequence[str]) -> flags.FlagValues:
-    """The program's flags, and one for each `--config.X` in `argv`, which writes its value into `config` when it is parsed."""
+    """Defines the program's flags. Each `--config.X` in `argv` gets a flag too, which writes its value into `config` when parsed."""
     values = flags.FlagValues()
-    text = "a shipped config, found from any folder, or your own file; without a preset, shipped ones train on text that comes with them"
-    config_flags.DEFINE_config_dict("config", config, text, values, sys_argv=list(argv))
-    text = "a folder or gs://BUCKET/PATH, for checkpoints, metrics, log, plot and export; default: runs/CONFIG-PRESET"
-    flags.DEFINE_string("workdir", "", text, values)
-    text = "build everything, including stored targets and labels; print sizes, memory, steps and estimated time; stop before step 1"
-    flags.DEFINE_bool("dry_run", False, text, values)
-    text = "with --dry_run: compile the step for absent TPUs (v5e-16 or v5litepod-16, v5p-64, v6e-8), and print memory, FLOPs, collectives"
-    text += " and the run's least minutes and chip-hours; needs the TPU compiler (pip install libtpu) but no TPU"
-    flags.DEFINE_string("compile_for", "", text, values)
-    text = "check the options, the text's columns, and that files and models exist, and stop; elsewhere: for machines that see only buckets and hubs"
-    flags.DEFINE_enum("check", None, ["here", "elsewhere"], text, values)
+    usage = "a shipped config, found from any folder, or your own file; without a preset, shipped ones train on text that comes with them"
+    config_flags.DEFINE_config_dict("config", config, usage, values, sys_argv=list(argv))
+    usage = "a folder or gs://BUCKET/PATH, for checkpoints, metrics, log, plot and export; default: runs/CONFIG-PRESET"
+    flags.DEFINE_string("workdir", "", usage, values)
+    usage = "build everything, including stored targets and labels; print sizes, memory, steps and estimated time; stop before step 1"
+    flags.DEFINE_bool("dry_run", False, usage, values)
+    usage = "with --dry_run: compile the step for absent TPUs (v5e-16 or v5litepod-16, v5p-64, v6e-8), and print memory, FLOPs, collectives"
+    usage += " and the run's least minutes and chip-hours; needs the TPU compiler (pip install libtpu) but no TPU"
+    flags.DEFINE_string("compile_for", "", usage, values)
+    usage = "check the options, the text's columns, and that files and models exist, and stop; elsewhere: for machines that see only buckets and hubs"
+    flags.DEFINE_enum("check", None, ["here", "elsewhere"], usage, values)
     flags.DEFINE_string("profile", "", "FIRST:LAST: trace these steps into DIR/profile, for xprof", values)
     return values
 

@@ -4,10 +4,10 @@
   python -m jaxdistill.mine --model=TEACHER --pairs='passages/*.tsv.gz' --column=title --positive_column=text \\
       --corpus='passages/*.tsv.gz' --corpus_column=text --output=negatives.tsv --max_score=0.9 --num_negatives=5
 
-Writes a table with the columns text, positive, negative, score_positive and score_negative; as n-tuple negative_1,
-score_negative_1 and so on, without queries that have too few. Scores are cosines of the model, its dot products if its
-checkpoint compares by these (`similarity_fn_name`), or a cross-encoder's scores in (0, 1). Its logits still differ where these
-round to 1; MarginMSE learns from such differences.
+Writes a table with the columns text, positive, negative, score_positive and score_negative. The format n-tuple has negative_1,
+score_negative_1 and so on, and leaves out queries that have too few negatives. Scores are cosines of the model, dot products if its
+checkpoint names them (`similarity_fn_name`), or a cross-encoder's scores in (0, 1). With `--logits` they are its logits, which still
+differ where the scores round to 1; MarginMSE learns from these differences.
 
 Documents are all distinct positives and the texts of the corpus. A document with the text of the query or of one of its
 positives, ignoring case and white space, is never a negative. The search is exact and runs on the devices. Vectors are cached by
@@ -59,37 +59,38 @@ class Questions(NamedTuple):
     positives: list[list[int]]
     """For each query, the indices in `documents` of its positives."""
     excluded: list[list[int]]
-    """For each query, the indices of documents that cannot be its negatives: its positives, and those whose text equals the query
+    """For each query, the indices of documents that cannot be its negatives: its positives, and documents whose text equals the query
     or a positive, ignoring case and white space."""
 
 
 def questions(pairs: Iterable[Sequence[str]], corpus: Iterable[Sequence[str]]) -> Questions:
     """Collects distinct, non-empty queries and documents; raises `InputError` if no pair remains."""
-    queries: dict[str, dict[int, None]] = {}
-    documents: dict[str, int] = {}
+    positive_rows: dict[str, dict[int, None]] = {}  # by query; a dict, because it keeps order and has no duplicates
+    document_rows: dict[str, int] = {}
     for text in filter(None, (text.strip() for (text,) in corpus)):
-        documents.setdefault(text, len(documents))
+        document_rows.setdefault(text, len(document_rows))
     for query, positive in (map(str.strip, pair) for pair in pairs):
         if query and positive:
-            queries.setdefault(query, {})[documents.setdefault(positive, len(documents))] = None
-    if not queries:
+            row = document_rows.setdefault(positive, len(document_rows))
+            positive_rows.setdefault(query, {})[row] = None
+    if not positive_rows:
         raise InputError("no pair has both a query and a positive; check pairs, column and positive_column.")
 
-    def key(text: str) -> str:
+    def folded(text: str) -> str:
         return " ".join(text.casefold().split())
 
-    texts = list(documents)
+    documents = list(document_rows)
     # Queries that differ only in case and white space exclude each other's positives too.
-    excluded_keys = defaultdict[str, set[str]](set)
-    for query, rows in queries.items():
-        excluded_keys[key(query)].update(map(key, (query, *(texts[row] for row in rows))))
-    # Only of texts that are excluded somewhere, because a corpus has millions of others.
-    rows_by_key: dict[str, list[int]] = {text_key: [] for keys in excluded_keys.values() for text_key in keys}
-    for row, text in enumerate(texts):
-        if (text_key := key(text)) in rows_by_key:
-            rows_by_key[text_key].append(row)
-    excluded = [sorted(chain(*(rows_by_key[found] for found in excluded_keys[key(query)]))) for query in queries]
-    return Questions(list(queries), texts, [list(rows) for rows in queries.values()], excluded)
+    barred_texts = defaultdict[str, set[str]](set)
+    for query, rows in positive_rows.items():
+        barred_texts[folded(query)].update(map(folded, (query, *(documents[row] for row in rows))))
+    # Holds only texts that some query excludes, because a corpus has millions of others.
+    rows_by_text: dict[str, list[int]] = {text: [] for texts in barred_texts.values() for text in texts}
+    for row, document in enumerate(documents):
+        if (text := folded(document)) in rows_by_text:
+            rows_by_text[text].append(row)
+    excluded = [sorted(chain(*(rows_by_text[text] for text in barred_texts[folded(query)]))) for query in positive_rows]
+    return Questions(list(positive_rows), documents, list(map(list, positive_rows.values())), excluded)
 
 
 def hard_negatives(
@@ -110,30 +111,28 @@ def hard_negatives(
 ) -> tuple[Integer[np.ndarray, "q negatives"], Float[np.ndarray, "q negatives"]]:
     """The rows and scores of each query's negatives, best first; the score is minus infinity where there are too few.
 
-    The limits are those of `mine`.
-
     Args:
+      scores: score of each query with each of its candidates.
       rows: row of each candidate among the documents.
       excluded: for each query, the rows that cannot be its negatives.
       positive_scores: for each query, the scores of its positives.
+      num_negatives: this and all further arguments are those of `mine`.
     """
-    lowest = np.array([min(query_scores) for query_scores in positive_scores], np.float32)[:, None]
-    barred = np.stack(
-        [np.isin(candidates, barred_rows) for candidates, barred_rows in zip(rows, excluded, strict=True)]
-    )
+    lowest_positive = np.array([min(query_scores) for query_scores in positive_scores], np.float32)[:, None]
+    is_barred = np.stack([np.isin(candidates, barred) for candidates, barred in zip(rows, excluded, strict=True)])
     if absolute_margin is not None:
-        barred |= scores + np.float32(absolute_margin) > lowest
+        is_barred |= scores + np.float32(absolute_margin) > lowest_positive
     if relative_margin is not None:
-        barred |= scores > lowest - np.abs(lowest) * np.float32(relative_margin)
+        is_barred |= scores > lowest_positive - np.abs(lowest_positive) * np.float32(relative_margin)
     if max_score is not None:
-        barred |= scores > np.float32(max_score)
+        is_barred |= scores > np.float32(max_score)
     if min_score is not None:
-        barred |= scores < np.float32(min_score)
-    scores = np.where(barred, -np.inf, scores)
+        is_barred |= scores < np.float32(min_score)
+    scores = np.where(is_barred, -np.inf, scores)
     order = np.argsort(-scores, axis=1, kind="stable")[:, range_min:range_max]
     if sampling_strategy == "random":
         ranked = np.take_along_axis(scores, order, axis=1)
-        # 2 is above every draw, so barred candidates come last.
+        # 2 is above every random number, so barred candidates come last.
         draws = np.where(np.isfinite(ranked), np.random.default_rng(seed).random(ranked.shape), 2.0)
         ranks = np.sort(np.argsort(draws, axis=1, kind="stable")[:, :num_negatives], axis=1)
         order = np.take_along_axis(order, ranks, axis=1)
@@ -146,11 +145,13 @@ class Models(NamedTuple):
 
     embedder: Embedder
     cross_encoder: Embedder | Reranker | None
-    """Scores what the embedder finds, in the same precision."""
+    """Scores the candidates that the embedder finds, in the same precision; None: the embedder's scores count."""
     query_prompt: str
     document_prompt: str
     logits: bool
+    """Whether the cross-encoder scores by logits."""
     progress: bool
+    """Whether to show progress bars."""
 
     def scorer_digest(self) -> str:
         """Digest of the cross-encoder; empty without one."""
@@ -226,12 +227,13 @@ def mine(
     """
     path = output_file(output, [".tsv"]) if output else None
     use_plugins(",".join(listed(plugins)))
-    columns, corpus_columns = {TEXT: column, "positive": positive_column}, {TEXT: corpus_column}
-    pair_rows = read(sources_of(pairs, columns, argument="pairs"), columns)
+    pair_columns = {TEXT: column, "positive": positive_column}
+    corpus_columns = {TEXT: corpus_column}
+    pair_rows = read(sources_of(pairs, pair_columns, argument="pairs"), pair_columns)
     texts = questions(pair_rows, read(sources_of(corpus, corpus_columns, argument="corpus"), corpus_columns))
-    # Other limits exclude near candidates, so more are needed; `min_score` only those beyond, which score lower still.
-    spare = 1 if (max_score, absolute_margin, relative_margin) == (None, None, None) else 10
-    range_max = range_max or range_min + spare * num_negatives + max(map(len, texts.positives))
+    # These limits exclude the nearest candidates, so more are needed. `min_score` excludes only the farthest.
+    candidates_per_negative = 1 if (max_score, absolute_margin, relative_margin) == (None, None, None) else 10
+    range_max = range_max or range_min + candidates_per_negative * num_negatives + max(map(len, texts.positives))
     if num_negatives < 1 or not 0 <= range_min <= range_max - num_negatives:
         raise InputError(
             f"{num_negatives=} must be at least 1, {range_min=} at least 0, {range_max=} their sum or more."
@@ -243,17 +245,18 @@ def mine(
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
     query_prompt = embedder.prefix(prompt_name or None, "" if prompt_name else "query")
     document_prompt = embedder.prefix(corpus_prompt_name or None, "" if corpus_prompt_name else "document")
-    name = str(cross_encoder)
-    load_scorer = Reranker if name.startswith(PREFIX) else partial(load, precision=precision)
-    scorer = load_scorer(name, batch_size=batch_size) if name else None
+    scorer_name = str(cross_encoder)
+    load_scorer = Reranker if scorer_name.startswith(PREFIX) else partial(load, precision=precision)
+    scorer = load_scorer(scorer_name, batch_size=batch_size) if scorer_name else None
     models = Models(embedder, scorer, query_prompt, document_prompt, logits, show_progress_bar)
-    return _written(path, texts, models, limits, output_format)
+    return _write_or_return(path, texts, models, limits, output_format)
 
 
-def _written(
+def _write_or_return(
     path: Path | None, texts: Questions, models: Models, limits: Mapping[str, Any], output_format: str
 ) -> list[dict[str, Any]] | Path:
-    """Writes the rows to a `.tsv` file, and a note of what they were made of, unless both are there; without a path, returns them."""
+    """Writes the rows of `_mined` to a `.tsv` file with a note of their origin; without a path, returns the rows.
+    If the file exists with the same origin, nothing is computed."""
     if path is None:
         return _mined(texts, models, limits, output_format)
     embedder = models.embedder
@@ -263,26 +266,26 @@ def _written(
         "precision": embedder.compute_dtype.name, "cross_encoder": models.scorer_digest(), "text": _digest(json.dumps(texts)),
     }  # fmt: skip
     counts = finished(path, origin)
-    if not counts:
+    if counts is None:
         try_writing(path)
         table = pandas.DataFrame(_mined(texts, models, limits, output_format)).replace(r"[\t\r\n]+", " ", regex=True)
         counts = {"rows": len(table)}
         with writing(path), drafted(path) as draft:
             table.to_csv(draft, sep="\t", index=False, float_format="%.7g", quoting=csv.QUOTE_NONE)
             write_note(path, origin, counts)
-    sizes = f"{len(texts.queries):,} queries, {len(texts.documents):,} documents"
-    log.info(f"{path}: {counts['rows']:,} rows; {sizes}")
+    log.info(f"{path}: {counts['rows']:,} rows; {len(texts.queries):,} queries, {len(texts.documents):,} documents")
     return path
 
 
 def _mined(texts: Questions, models: Models, limits: Mapping[str, Any], output_format: str) -> list[dict[str, Any]]:
-    """The rows of the output: for each positive of a query, a row for each negative, or one row with all negatives of a query that
-    has enough. Vectors and a cross-encoder's scores are cached on disk. Raises `InputError` if there are no rows."""
-    embedder, scorer, num_negatives = models.embedder, models.cross_encoder, limits["num_negatives"]
-    folder, is_dot = cache_folder() / "mined", embedder.model.definition.similarity == "dot"
+    """The rows of the output. Vectors and a cross-encoder's scores are cached on disk. Raises `InputError` if there are no rows."""
+    embedder = models.embedder
+    scorer = models.cross_encoder
+    folder = cache_folder() / "mined"
+    is_dot = embedder.model.definition.similarity == "dot"
     precision = embedder.compute_dtype.name
 
-    def vectors(prompt: str, sentences: Sequence[str], title: str) -> Float[np.ndarray, "n e"]:
+    def prompted_vectors(prompt: str, sentences: Sequence[str], title: str) -> Float[np.ndarray, "n e"]:
         def embed(block: Sequence[str], advance: Advance) -> np.ndarray:
             return embedder.encode([prompt + text for text in block], prompt="", show_progress_bar=advance)
 
@@ -290,36 +293,41 @@ def _mined(texts: Questions, models: Models, limits: Mapping[str, Any], output_f
         return cached_vectors(folder, key, embed, sentences, embedder.width, what=title, progress=models.progress)
 
     def pair_scores(query_rows: np.ndarray, document_rows: np.ndarray) -> Float[np.ndarray, " pairs"]:
+        """The scores of pairs of a query and a document, by the cross-encoder if there is one."""
         if scorer is None:
-            return scores_of_pairs(queries, documents, query_rows, document_rows, dot=is_dot)
+            return scores_of_pairs(query_vectors, document_vectors, query_rows, document_rows, dot=is_dot)
 
         def score(block: Any, advance: Advance, scorer: Embedder | Reranker = scorer) -> np.ndarray:
-            left, right = [texts.queries[row] for row in block[:, 0]], [texts.documents[row] for row in block[:, 1]]
-            return scorer.score(left, right, logits=models.logits, show_progress_bar=advance)[:, None]
+            queries = [texts.queries[row] for row, _ in block]
+            documents = [texts.documents[row] for _, row in block]
+            return scorer.score(queries, documents, logits=models.logits, show_progress_bar=advance)[:, None]
 
         pairs: Any = np.stack([query_rows, document_rows], axis=1)
         pairs_digest = hashlib.sha256(pairs.tobytes()).hexdigest()
         key = _digest(models.scorer_digest(), precision, models.logits, json.dumps(texts), pairs_digest)
         return cached_vectors(folder, key, score, pairs, 1, what="scoring pairs", progress=models.progress)[:][:, 0]
 
-    queries = vectors(models.query_prompt, texts.queries, "queries")
-    documents = vectors(models.document_prompt, texts.documents, "documents")
-    query_rows, counts = np.arange(len(queries)), [len(positives) for positives in texts.positives]
-    scores_of_positives = pair_scores(np.repeat(query_rows, counts), np.concatenate(texts.positives))
-    positive_scores = np.split(scores_of_positives, np.cumsum(counts)[:-1])
-    # The nearest documents may all be excluded (positives, the query itself), so these come on top.
-    depth = min(limits["range_max"] + max(map(len, texts.excluded)), len(documents))
-    blocks = (documents[start : start + BLOCK_ROWS] for start in range(0, len(documents), BLOCK_ROWS))
-    scores, rows = nearest(queries[:], blocks, count=depth, dot=is_dot)
+    query_vectors = prompted_vectors(models.query_prompt, texts.queries, "queries")
+    document_vectors = prompted_vectors(models.document_prompt, texts.documents, "documents")
+    query_rows = np.arange(len(texts.queries))
+    positive_counts = [len(positives) for positives in texts.positives]
+    scores_of_positives = pair_scores(np.repeat(query_rows, positive_counts), np.concatenate(texts.positives))
+    positive_scores = np.split(scores_of_positives, np.cumsum(positive_counts)[:-1])
+    # The nearest documents may all be excluded (positives, the query itself), so as many more are searched.
+    depth = min(limits["range_max"] + max(map(len, texts.excluded)), len(texts.documents))
+    blocks = (document_vectors[start : start + BLOCK_ROWS] for start in range(0, len(texts.documents), BLOCK_ROWS))
+    scores, rows = nearest(query_vectors[:], blocks, count=depth, dot=is_dot)
     if scorer:
         scores = pair_scores(np.repeat(query_rows, depth), rows.ravel()).reshape(rows.shape)
     rows, scores = hard_negatives(scores, rows, texts.excluded, positive_scores, **limits)
+    num_negatives = limits["num_negatives"]
     suffixes = [""] if output_format == "triplet" else [f"_{rank}" for rank in range(1, num_negatives + 1)]
     names = ["text", "positive", *(f"negative{suffix}" for suffix in suffixes)]
     names += ["score_positive", *(f"score_negative{suffix}" for suffix in suffixes)]
-    counts, table = np.isfinite(scores).sum(axis=1), []
-    for query, count in enumerate(counts.tolist()):
-        # The ranks of the negatives in each row: none if there are too few for a row.
+    negative_counts = np.isfinite(scores).sum(axis=1)
+    table = []
+    for query, count in enumerate(negative_counts.tolist()):
+        # A table row has one negative, or as n-tuple `num_negatives`; a query that has fewer gets none.
         ranks_of_rows = np.arange(count - count % len(suffixes)).reshape(-1, len(suffixes))
         for positive, positive_score in zip(texts.positives[query], positive_scores[query], strict=True):
             for ranks in ranks_of_rows:
@@ -328,15 +336,14 @@ def _mined(texts: Questions, models: Models, limits: Mapping[str, Any], output_f
                 table.append(dict(zip(names, [texts.queries[query], *cells, *numbers], strict=True)))
     if not table:
         raise InputError(
-            f"no query has enough negatives: at most {counts.max()} candidates of a query are within the limits, {num_negatives=}; relax "
-            "the limits, raise range_max, or add documents with corpus."
+            f"no query has enough negatives: at most {negative_counts.max()} candidates of a query are within the limits, "
+            f"{num_negatives=}; relax the limits, raise range_max, or add documents with corpus."
         )
-    means = np.concatenate(positive_scores).mean(), scores[np.isfinite(scores)].mean()
-    log.info("mean score of positives %.4f, of negatives %.4f", *means)
-    if lacking := (counts < num_negatives).sum():
-        log.info(
-            f"{lacking:,} of {len(counts):,} queries have fewer than {num_negatives} negatives; range_max={limits['range_max']}"
-        )
+    mean_of_negatives = scores[np.isfinite(scores)].mean()
+    log.info("mean score of positives %.4f, of negatives %.4f", scores_of_positives.mean(), mean_of_negatives)
+    if lacking := (negative_counts < num_negatives).sum():
+        share = f"{lacking:,} of {len(negative_counts):,} queries"
+        log.info(f"{share} have fewer than {num_negatives} negatives; range_max={limits['range_max']}")
     return table
 
 

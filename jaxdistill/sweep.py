@@ -37,7 +37,7 @@ from jaxdistill.training.stages import is_finished
 from jaxdistill.training.workdir import folder as workdirs
 
 Row = dict[str, Any]
-"""A point as `sweep` returns it, with the `arguments` of `jaxdistill.main`; results are None until it is trained."""
+"""A point of a sweep, as `sweep` returns it; `arguments` are those of `jaxdistill.main`. Results are None until it is trained."""
 SCORES = ("score", "sts_average")
 
 
@@ -50,8 +50,8 @@ def sweep(
     options: Annotated[Mapping[str, Any] | None, tyro.conf.Suppress] = None,
     dry_run: bool = False,
 ) -> list[Row]:
-    """Trains configs with each combination of some options, each in its own process; calling it again resumes. On a GPU or TPU, call
-    it before anything has used the devices.
+    """Trains configs with each combination of some options, one process each; the same call resumes a sweep.
+    On a GPU or TPU, call it before this process has used the devices, which the trainings need.
 
     Args:
       config: FILE[:PRESET], or several; empty: the study's.
@@ -64,17 +64,21 @@ def sweep(
     Returns:
       A row per training: its folder `point`, `options`, `seed`, `status` (0: trained), `failure`, `metric`, `score`, `sts_average`.
     """
-    study, grid = load_study(str(grid)) if isinstance(grid, str | Path) else ("", grid)
-    lists = {name: value for name, value in (options or {}).items() if isinstance(value, list)}
-    points = [{**point, **chosen} for point in combinations(grid) for chosen in combinations(lists)]
-    rows = plan(listed(config) or [study], options or {}, points, listed(seeds))
+    study = ""
+    if isinstance(grid, str | Path):
+        study, grid = load_study(str(grid))
+    options = options or {}
+    swept = {name: value for name, value in options.items() if isinstance(value, list)}
+    points = [{**point, **chosen} for point in combinations(grid) for chosen in combinations(swept)]
+    rows = plan(listed(config) or [study], options, points, listed(seeds))
     folder = local(workdir, "workdir")
     if dry_run:
         print("\n".join(f"point {number} of {len(rows)}: {row['point']}" for number, row in enumerate(rows, 1)))
         return []
     with workdirs.locked(folder):
         for number, row in enumerate(rows, 1):
-            log, was_finished = folder / f"{row['point']}.log", read_scores(row, folder)
+            log = folder / f"{row['point']}.log"
+            was_finished = read_scores(row, folder)
             print(f"point {number} of {len(rows)}: {row['point']}, log {log}", end=" ... ", flush=True)
             row["status"] = 0 if was_finished else train(row, folder, log)
             if row["status"]:
@@ -82,10 +86,11 @@ def sweep(
                 row["failure"] = f"failed with status {row['status']}: {last_line}"
             read_scores(row, folder)
             score = "-" if row["score"] is None else hundredfold(row["score"])
-            print(row["failure"] or score + " (done before)" * was_finished)
+            score_note = " (done before)" if was_finished else ""
+            print(row["failure"] or score + score_note)
             write_atomic(folder / "sweep.csv", compared(rows).to_csv(index=False))
-    digests = {(row["stages"][-1].data.text, row["text"]) for row in rows if row["text"]}
-    if len(digests) > len(dict(digests)):
+    texts_and_digests = {(row["stages"][-1].data.text, row["text"]) for row in rows if row["text"]}
+    if len(texts_and_digests) > len(dict(texts_and_digests)):  # a text has two digests
         raise InputError(
             "the files of data.text have changed between points, which are not comparable; remove older ones, or give another workdir."
         )
@@ -107,31 +112,33 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def combinations(grid: Any) -> Sequence[Mapping[str, Any]]:
-    """All combinations of a dict of lists; a list of dicts as it is."""
+    """The points of a grid: the combinations of a dict of lists, or a list of dicts itself. Raises `InputError` for other grids."""
     if isinstance(grid, Mapping) and all(isinstance(values, list) for values in grid.values()):
         grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    if not (isinstance(grid, list) and grid and all(isinstance(options, Mapping) for options in grid)):
+    is_list_of_dicts = isinstance(grid, list) and all(isinstance(point, Mapping) for point in grid)
+    if not is_list_of_dicts or not grid:
         raise InputError("the grid must be a dict of option to list of values, or a list of dicts, and not empty.")
-    return grid
+    return cast(list[Mapping[str, Any]], grid)
 
 
 def plan(
     specs: Sequence[str], options: Mapping[str, Any], grid: Sequence[Mapping[str, Any]], seeds: Sequence[Any]
 ) -> list[Row]:
-    """The points of a sweep; parses the options of all before any is trained. A grid's values override `options`, seeds both."""
+    """The points of a sweep. Parses the options of all, so that errors appear before any is trained.
+    `grid` has the swept values of each point, which override `options`. `seeds` override both."""
     points: dict[str, Row] = {}
-    for spec, chosen, seed in itertools.product(specs, grid, seeds or [None]):
-        values = {**options, **chosen}
+    for spec, grid_values, seed in itertools.product(specs, grid, seeds or [None]):
+        values = {**options, **grid_values}
         if seed is not None:
             values |= dict.fromkeys(in_every_stage(load_config(spec), "run.seed"), seed)
         arguments = [f"--config={spec}", *(f"--config.{name}={value}" for name, value in values.items())]
         with errors_of(spec or "a sweep"):
             stages = parse_flags([*arguments, "--workdir=unused"]).stages
         swept = {"config": spec} if len(specs) > 1 else {}
-        swept |= {name: value for name, value in chosen.items() if not name.endswith("run.seed")}
+        swept |= {name: value for name, value in grid_values.items() if not name.endswith("run.seed")}
         seed = stages[0].run.seed
         description = ",".join(f"{name}={value}" for name, value in {**swept, "run.seed": seed}.items())
-        # The point's folder. Equal points have one name, so a repeated one is trained once; a digest tells shortened names apart.
+        # Names the point's folder. A repeated point has the same name and is trained once; a digest tells shortened names apart.
         point = re.sub(r"[^A-Za-z0-9_.=,+-]", "-", description)[:150]
         if point != description:
             point += f"-{hashlib.sha256(description.encode()).hexdigest()[:8]}"
@@ -141,10 +148,10 @@ def plan(
 
 
 def train(row: Row, folder: Path, log: Path) -> int:
-    """Trains a point; returns the exit status. Passes on Ctrl-C, SIGTERM and SIGHUP, so that the training saves and exits."""
+    """Trains a point in a new process; returns its exit status. Passes on signals, so that the training saves before it exits."""
     command = [sys.executable, "-u", "-m", "jaxdistill.main", *row["arguments"], f"--workdir={folder / row['point']}"]
     with log.open("ab") as file, Interrupts() as interrupts:
-        # A new session: otherwise the terminal would send it a second Ctrl-C, on which it exits without saving.
+        # In a new session: otherwise the terminal would send the training a second Ctrl-C, on which it exits without saving.
         process = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
         while process.poll() is None and not interrupts.status:
             time.sleep(0.1)
@@ -164,31 +171,32 @@ def read_scores(row: Row, folder: Path) -> bool:
     for stage_folder in folders:
         shutil.rmtree(stage_folder / workdirs.CHECKPOINTS, ignore_errors=True)
     results = workdirs.read_note(folders[-1] / workdirs.RESULTS)
-    metric, scores = results["best_metric"], results["scores"]["student after"]
+    metric = results["best_metric"]
+    scores = results["scores"]["student after"]
     row |= {"metric": metric, "score": scores.get(metric), "sts_average": scores.get("average")}
     row["text"] = workdirs.read_note(folders[-1] / workdirs.INPUTS).get(workdirs.TEXT_FILES)
     return True
 
 
 def compared(rows: Sequence[Row]) -> pandas.DataFrame:
-    """The table of sweep.csv: options and scores of each point, with mean and deviation (n - 1) over seeds of the same options."""
+    """The table of sweep.csv: options and scores of each point, and their mean and standard deviation (n - 1) over its seeds."""
     options = pandas.DataFrame([row["options"] for row in rows], dtype=object).fillna("-")
     frame = options.join(pandas.DataFrame(rows, columns=["seed", "status", "metric", *SCORES], dtype=object))
-    choices = [str(row["options"]) for row in rows]
     for name in SCORES:
-        scores = frame[name].astype(float).groupby(choices)
+        scores = frame[name].astype(float).groupby([str(row["options"]) for row in rows])
         frame = frame.assign(**{f"{name}_mean": scores.transform("mean"), f"{name}_sd": scores.transform("std")})
     return frame
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """One line for each choice of options: means and standard deviations over seeds, times 100."""
+    """The printed table, a line for each choice of options: means and standard deviations over seeds, times 100."""
     frame = compared(rows)
-    options = list(frame.columns)[: list(frame.columns).index("seed")]
+    options = list(dict.fromkeys(name for row in rows for name in row["options"]))
     names = [name for name in SCORES if any(row[name] is not None for row in rows)]
     shown = Table(*options, "seeds", "metric", *(f"{name} ± s.d." for name in names), box=SIMPLE_HEAD)
     for _, points in frame.groupby([str(row["options"]) for row in rows], sort=False):
         first = cast(Any, points.iloc[0])
+        # One seed has no standard deviation, and a failed point no mean.
         scores = [" ± ".join(map(hundredfold, first[[f"{name}_mean", f"{name}_sd"]].dropna())) or "-" for name in names]
         shown.add_row(*map(str, first[options]), str(len(points)), first["metric"] or "-", *scores)
     return shown

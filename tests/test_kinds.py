@@ -30,6 +30,9 @@ def test_another_kind_keeps_the_options_that_both_have():
     student = config.student
     assert (student.model, student.head, student.pooling, student.width) == ("m", "linear", "cls", 256)
     assert "layers" not in student and (student.kind, student.max_length) == ("static", 9)
+    config = defaults(objective="embedding+gram")
+    set_kind(config, "objective", "embedding")
+    assert parse_config(config).kinds["objective"] == "embedding"
 
 
 def test_a_preset_may_have_other_kinds():

@@ -1,4 +1,4 @@
-"""All options of a run: a config file makes a `ConfigDict`, which is read once into frozen dataclasses."""
+"""Loads config files, changes their options, and reads them into the dataclasses of `options.py`."""
 
 import contextlib
 import dataclasses
@@ -26,73 +26,75 @@ SHARED = {
     "text": "data.text", "columns": "data.columns", "batch_size": "data.batch_size", "seed": "run.seed", "best": "evals.best",
     "pairs": "evals.pairs", "entities": "evals.entities",
 }  # fmt: skip
-"""Options of a chain, mapped to what each sets in every stage; a chain has those whose values all stages share."""
+"""Maps short options of a training of several stages to the option that each sets in every stage; see `chain`."""
 
 
 def load_config(spec: str) -> ConfigDict:
-    """The config that `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` names."""
+    """The config that `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` names, made by `get_config` of the file."""
     name, _, preset = spec.partition(":")
     get_config = config_module(name).get_config
     return get_config(preset) if preset else get_config()
 
 
 def load_study(name: str) -> tuple[str, Any]:
-    """CONFIG and GRID of a study (see `sweep`), a file or a shipped one; without a name, a grid of one point that changes no option."""
+    """`CONFIG` and `GRID` of a study, which is a user's file or a shipped one; `sweep` trains such a grid.
+    An empty name gives no config, and a grid of one point that changes no option."""
     if not name:
         return "", [{}]
     module = config_module(name, "studies")
-    return getattr(module, "CONFIG", ""), getattr(module, "GRID", None)
+    return getattr(module, "CONFIG", ""), getattr(module, "GRID", None)  # `sweep` refuses a missing grid
 
 
 def config_module(name: str, folder: str = "") -> types.ModuleType:
-    """Loads the user's file of that name, or else the shipped one, in `configs/` or a `folder` inside it."""
+    """Loads the user's config file `name`, or else the shipped one, from `configs/` or a `folder` inside it."""
     path = pathlib.Path(name).expanduser()
+    if path.is_file():
+        return plugins.load_module(str(path))
     shipped = {file.name: file for file in shipped_configs(folder)}
-    if not path.is_file():
-        file_name = path.name if path.suffix else f"{path.name}.py"
-        if path.parent.name not in ("", "configs", folder) or file_name not in shipped:
-            names = f"{pathlib.Path('configs', folder)}/{', '.join(shipped)}"
-            close = did_you_mean(file_name, list(shipped))
-            raise InputError(f"config file {path} does not exist; shipped: {names}.{close}")
-        path = shipped[file_name]
-    return plugins.load_module(str(path))
+    file_name = path.name if path.suffix else f"{path.name}.py"
+    # `l2`, `l2.py` and `configs/l2.py` name the shipped file from any folder; `mine/l2.py` names only a user's file.
+    may_be_shipped = path.parent.name in ("", "configs", folder)
+    if not may_be_shipped or file_name not in shipped:
+        names = f"{pathlib.Path('configs', folder)}/{', '.join(shipped)}"
+        close = did_you_mean(file_name, list(shipped))
+        raise InputError(f"config file {path} does not exist; shipped: {names}.{close}")
+    return plugins.load_module(str(shipped[file_name]))
 
 
 def shipped_configs(folder: str = "") -> list[pathlib.Path]:
-    """The files of `configs/`, or of a `folder` inside it."""
+    """The config files in `configs/`, or in a `folder` inside it; names with `_` are helpers of these files."""
     return sorted(path for path in (configs_folder() / folder).glob("*.py") if not path.name.startswith("_"))
 
 
 def default_workdir(spec: str) -> str:
     """`runs/CONFIG-PRESET` in the current folder, such as `runs/congen-paper-bert-tiny`."""
     name, _, preset = spec.partition(":")
-    if not preset:
-        arguments = inspect.signature(config_module(name).get_config).parameters
-        preset = str(arguments["preset"].default) if "preset" in arguments else ""
-    return f"runs/{re.sub(r'[^-+.A-Za-z0-9_]', '-', f'{pathlib.Path(name).stem}-{preset}'.rstrip('-'))}"
+    if not preset:  # the config's default one
+        parameters = inspect.signature(config_module(name).get_config).parameters
+        preset = str(parameters["preset"].default) if "preset" in parameters else ""
+    run_name = f"{pathlib.Path(name).stem}-{preset}".rstrip("-")
+    return "runs/" + re.sub(r"[^-+.A-Za-z0-9_]", "-", run_name)
 
 
 def defaults(*, objective: str, student: str = "cut", teacher: str = "live") -> ConfigDict:
-    """Every option of a training with its default, for a config file to change; those of student, teacher and objective by their kinds.
-
-    The objective `embedding+gram` makes two objectives, in the section `objectives`.
-    """
-    kinds = {name: KINDS[name].default_options(kind) for name, kind in (("student", student), ("teacher", teacher))}
-    config = ConfigDict({name: dataclasses.asdict(options()) for name, options in PLAIN.items()} | kinds)
+    """A config of all options with their defaults, for a config file to change.
+    The arguments name kinds, which determine the options of these sections. The objective `embedding+gram` makes two objectives."""
+    config = ConfigDict({section: dataclasses.asdict(options_class()) for section, options_class in PLAIN.items()})
+    config.student = KINDS["student"].default_options(student)
+    config.teacher = KINDS["teacher"].default_options(teacher)
     set_kind(config, "objective", objective)
     return config
 
 
 def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> None:
-    """Changes the kind of the student, the teacher or the objective; `A+B` makes the objective a sum, which ignores `options`.
-
-    A student or teacher keeps the values of options that both kinds have; other options get defaults. `options` are set last.
-    """
-    if section == "objective" and "+" in kind:
-        kinds = kind.split("+")
-        if twice := [name for name in kinds if kinds.count(name) > 1]:
+    """Replaces the section `student`, `teacher` or `objective` by the default options of a kind, changed by `options`.
+    A student or teacher keeps the values of options that its previous kind has too. The objective `A+B` makes a section
+    `objectives` instead, with an entry of weight 1 for each kind; it ignores `options`."""
+    kinds = kind.split("+")
+    if section == "objective" and len(kinds) > 1:
+        if repeated := [name for name in kinds if kinds.count(name) > 1]:
             raise InputError(
-                f"objective {kind!r} names {twice[0]} twice; in a config file, entries of config.objectives may have one `kind`."
+                f"objective {kind!r} names {repeated[0]} twice; in a config file, entries of config.objectives may have one `kind`."
             )
         if "objective" in config:
             del config.objective
@@ -102,24 +104,24 @@ def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> Non
     if section != "objective":
         previous = cast(ConfigDict, config[section])
         changed.update({name: value for name, value in previous.items() if name in changed and name != "kind"})
+    elif "objectives" in config:
+        del config.objectives
     changed.update(options)
     config[section] = changed
 
 
 def chain(stages: Sequence[Any]) -> ConfigDict:
-    """A training of several stages, configs of `defaults`, each of which passes its student on to the next.
-
-    If all have the same value for an option of `SHARED`, the chain has one too, such as `seed`, which sets it in every stage where it
-    is not set separately.
-    """
+    """Joins the configs of several stages into one training, in which each stage passes its student on to the next.
+    For each option of `SHARED` on which all stages agree, the result gets the short option, such as `seed`. Its value holds in
+    every stage that does not set the option separately."""
     config = ConfigDict({f"stage{number}": stage for number, stage in enumerate(stages, start=1)})
     for name, option in SHARED.items():
         section, _, key = option.partition(".")
-        first, *others = (stage[section][key] for stage in stages)
-        if all(other == first for other in others):
-            config[name] = FieldReference(first)
+        value, *others = (stage[section][key] for stage in stages)
+        if all(other == value for other in others):
+            config[name] = FieldReference(value)
             for stage in stages:
-                stage[section][key] = config.get_oneway_ref(name)
+                stage[section][key] = config.get_oneway_ref(name)  # follows `config[name]` until it is set itself
     return config
 
 
@@ -138,35 +140,38 @@ def set_options(config: ConfigDict, options: Mapping[str, Any]) -> None:
     """Sets options by dotted name, such as `stage2.run.steps`; raises `InputError` for a name that the config does not have."""
     for name in options:
         check_option(option_names(config), name)
+    # A config holds tuples, not lists.
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     with config.ignore_type():  # types are checked when the config is read
-        config.update_from_flattened_dict(
-            {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
-        )
+        config.update_from_flattened_dict(values)
 
 
 def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
-    """Raises `InputError` if `name` is not among a config's option `names`, or is a `kind`. `flag` precedes names in errors."""
-    section, option = ["", *name.split(".")][-2:]
+    """Raises `InputError` if the option `name` cannot be set: it is not among a config's option `names`, or is a `kind`.
+    The error says which kinds have the option, or else which option is most similar. `flag` precedes names in the error."""
+    sections, _, option = name.rpartition(".")
     if name in names and option != "kind":
         return
-    kinds = KINDS.get(section)
-    having = [kind for kind in kinds.classes if option in kinds.default_options(kind)] if kinds else []
-    if having:
-        raise InputError(
-            f"{flag}{name}: the kind of the {section} is chosen by the preset (--config=FILE.py:PRESET:{section}={having[0]}), in a "
-            f"config file, or in Python by an object; {option} needs one of {', '.join(having)}."
-        )
+    section = sections.rpartition(".")[2]  # `student` of `stage2.student.layers`
+    if section in KINDS:
+        section_kinds = KINDS[section]
+        fitting = [kind for kind in section_kinds.classes if option in section_kinds.default_options(kind)]
+        if fitting:
+            raise InputError(
+                f"{flag}{name}: the kind of the {section} is chosen by the preset (--config=FILE.py:PRESET:{section}={fitting[0]}), in a "
+                f"config file, or in Python by an object; {option} needs one of {', '.join(fitting)}."
+            )
     raise InputError(f"unknown option {flag}{name}.{closest_option(name, names, flag=flag)}")
 
 
 def closest_option(name: str, names: Sequence[str], *, flag: str = "") -> str:
-    """The hint ` Did you mean X?`, with the option whose last word is most similar; an empty string if none is close."""
-    section, _, word = name.rpartition(".")
-    ordered = sorted(names, key=lambda other: (other.rpartition(".")[0] == section, -other.count(".")))
-    # Of options with the same last word, the last one stays: in the same section, or else with the fewest dots.
-    by_word = {other.rpartition(".")[2]: other for other in ordered}
-    close = difflib.get_close_matches(word, by_word, n=1)
-    return f" Did you mean {flag}{by_word[close[0]]}?" if close else ""
+    """The hint ` Did you mean X?`, with the option whose last word is most similar; an empty string if none is close.
+    Of several options with that last word, it is the one in the section of `name`, or else the one with the fewest dots."""
+    section, _, last_word = name.rpartition(".")
+    worst_first = sorted(names, key=lambda option: (option.rpartition(".")[0] == section, -option.count(".")))
+    by_last_word = {option.rpartition(".")[2]: option for option in worst_first}  # the last of several options stays
+    close = difflib.get_close_matches(last_word, by_last_word, n=1)
+    return f" Did you mean {flag}{by_last_word[close[0]]}?" if close else ""
 
 
 def option_names(config: ConfigDict) -> list[str]:
@@ -179,13 +184,13 @@ def parse_stages(config: ConfigDict | Mapping[str, Any]) -> list[Config]:
     stages = [config[name] for name in stage_names(config)] or [config]
     parsed = []
     for number, stage in enumerate(stages, start=1):
-        with of_stage(number, stages):
+        with errors_of_stage(number, stages):
             parsed.append(parse_config(cast(Any, stage)))
     return parsed
 
 
-def of_stage(number: int, stages: Sequence[Any]) -> contextlib.AbstractContextManager[None]:
-    """A context that puts the stage's number before the message of an `InputError`, if there are several stages."""
+def errors_of_stage(number: int, stages: Sequence[Any]) -> contextlib.AbstractContextManager[None]:
+    """If there are several stages, puts a stage's number before the message of an `InputError` raised in the `with` block."""
     return errors_of(f"stage {number}") if len(stages) > 1 else contextlib.nullcontext()
 
 
@@ -195,29 +200,30 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> Config:
     _refuse_unknown(config, (*SECTIONS, "objectives"), prefix="")
     if "objective" in config and "objectives" in config:
         raise InputError("the config has objective and objectives; leave one of them out.")
-    read = {}
+    sections: dict[str, Any] = {}
     for section in SECTIONS:
-        if section != "objective" or "objectives" not in config:
-            read[section] = _options(section, config.get(section, {}), prefix=section)
+        if section == "objective" and "objectives" in config:
+            continue
+        sections[section] = _read_section(section, config.get(section, {}), prefix=section)
     if "objectives" in config:
         terms = []
         for name, options in config["objectives"].items():
             options = {"kind": name, "weight": 1.0, **options}
             weight = typed(options.pop("weight"), Positive, f"objectives.{name}.weight")
-            terms.append(Term(_options("objective", options, prefix=f"objectives.{name}"), weight, name))
-        read["objective"] = Weighted(terms=tuple(terms))
-    if read["run"].minutes:  # overrides `steps`, which most presets set
-        read["run"] = dataclasses.replace(read["run"], steps=-1)
-    return Config(**read)
+            terms.append(Term(_read_section("objective", options, prefix=f"objectives.{name}"), weight, name))
+        sections["objective"] = Weighted(terms=tuple(terms))
+    if sections["run"].minutes:  # overrides `steps`, which most presets set
+        sections["run"] = dataclasses.replace(sections["run"], steps=-1)
+    return Config(**sections)
 
 
-def _options(section: str, options: Mapping[str, Any], *, prefix: str) -> Any:
-    """Reads a section into its dataclass, or that of its kind; missing options get their defaults. `prefix` is its name in errors."""
+def _read_section(section: str, options: Mapping[str, Any], *, prefix: str) -> Any:
+    """Reads a section into its dataclass, or into that of its kind. `prefix` is the section's name in errors."""
     options = dict(options)
     kind = options.pop("kind", KINDS[section].default) if section in KINDS else ""
     options_class: type = KINDS[section].options_class(kind) if section in KINDS else PLAIN[section]
     fields = [field.name for field in dataclasses.fields(options_class)]
-    if "kind" in fields:
+    if "kind" in fields:  # students and teachers store their kind, objectives do not
         options["kind"] = kind
     _refuse_unknown(options, fields, prefix=f"{prefix}.")
     hints = typing.get_type_hints(options_class, include_extras=True)
@@ -225,6 +231,7 @@ def _options(section: str, options: Mapping[str, Any], *, prefix: str) -> Any:
 
 
 def _refuse_unknown(options: Mapping[str, Any], allowed: Sequence[str], *, prefix: str) -> None:
+    """Raises `InputError` for a name in `options` that is not `allowed`; `prefix` precedes it in the error."""
     for name in options:
         if name not in allowed:
             close = did_you_mean(name, list(allowed))
@@ -232,7 +239,7 @@ def _refuse_unknown(options: Mapping[str, Any], allowed: Sequence[str], *, prefi
 
 
 def nested(config: Config) -> dict[str, dict[str, Any]]:
-    """All options as types of JSON (lists for tuples); students, teachers and objectives with their kinds."""
+    """All options by section, as JSON types (lists for tuples). A section that has kinds includes its `kind`."""
     options = json.loads(json.dumps({name: dataclasses.asdict(getattr(config, name)) for name in SECTIONS}))
     objective = options.pop("objective")
     if isinstance(config.objective, Weighted):
@@ -251,16 +258,18 @@ def flat(*stages: Config) -> dict[str, Any]:
     return flatten_dict(numbered if len(stages) > 1 else numbered["stage1"], sep=".")
 
 
-def typed(value: Any, kind: Any, name: str) -> Any:
-    """Converts the value of the option `name` to the type `kind` of its field; raises `InputError` for another or out of range."""
-    if kind in (Columns, Sharding) and isinstance(value, tuple) and len(value) == 1 and isinstance(value[0], str):
-        value = value[0]  # `config_flags` makes a tuple of a word
-    if kind == Columns and isinstance(value, str):
+def typed(value: Any, declared: Any, name: str) -> Any:
+    """Converts the value of the option `name` to its declared type; raises `InputError` for another type or a value out of range."""
+    if declared in (Columns, Sharding) and isinstance(value, tuple):
+        if len(value) == 1 and isinstance(value[0], str):
+            value = value[0]  # a word, of which `config_flags` has made a tuple
+    if declared == Columns and isinstance(value, str):
         value = (("text", value),) if value else ()
-    if kind == Sharding:
-        kind = ShardingWord if isinstance(value, str) else ShardingRules
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is Annotated:
+    if declared == Sharding:
+        declared = ShardingWord if isinstance(value, str) else ShardingRules
+    origin = typing.get_origin(declared)
+    arguments = typing.get_args(declared)
+    if origin is Annotated:  # such as `Positive`, with its `Range`
         return arguments[1].checked(typed(value, arguments[0], name), name)
     if origin is Literal:
         if value not in arguments:
@@ -268,14 +277,15 @@ def typed(value: Any, kind: Any, name: str) -> Any:
         return value
     if origin is tuple and isinstance(value, list | tuple):
         # The number of parts is fixed, unless the type ends in `...`.
-        kinds = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
-        Range(least=len(kinds), most=len(kinds)).checked(tuple(value), name)
-        return tuple(typed(part, kinds[i], f"{name}[{i}]") for i, part in enumerate(value))
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        part_types = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        Range(least=len(part_types), most=len(part_types)).checked(tuple(value), name)
+        return tuple(typed(part, part_types[i], f"{name}[{i}]") for i, part in enumerate(value))
+    is_bool = isinstance(value, bool)  # which Python also counts as an int
+    if declared is float and isinstance(value, int | float) and not is_bool:
         return Range().checked(float(value), name)
-    plain = origin or kind
-    if isinstance(kind, types.UnionType) or not isinstance(plain, type):
-        return value  # no shipped option has such a type; a user's own kind checks the value itself
-    if not isinstance(value, plain) or (isinstance(value, bool) and kind is not bool):
-        raise InputError(f"{name}={value!r} has type {type(value).__name__}; it must have type {plain.__name__}.")
+    plain_type = origin or declared  # `tuple` for `tuple[str, ...]`
+    if isinstance(declared, types.UnionType) or not isinstance(plain_type, type):
+        return value  # only a user's own kind declares such a type; it checks the value itself
+    if not isinstance(value, plain_type) or (is_bool and declared is not bool):
+        raise InputError(f"{name}={value!r} has type {type(value).__name__}; it must have type {plain_type.__name__}.")
     return value

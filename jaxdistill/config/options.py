@@ -4,18 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from jaxdistill.core import (
-    Count,
-    CountOrNone,
-    Fraction,
-    NotNegative,
-    Objective,
-    Positive,
-    Precision,
-    Range,
-    Rate,
-    Split,
-)
+from jaxdistill.core import Count, CountOrNone, Fraction, NotNegative, Objective, Positive, Precision, Range, Rate
 from jaxdistill.core.plugins import KINDS
 from jaxdistill.data.options import Data
 from jaxdistill.models.student import Student
@@ -50,8 +39,7 @@ class Optimizer:
     learning_rate: Positive = 5e-4
     """Peak learning rate, at the end of the warm-up."""
     schedule: Literal["linear", "cosine", "constant", "wsd"] = "linear"
-    """Schedule after the warm-up: `linear` or `cosine` decay to 0, `constant`, or `wsd` (warm-up, stable, decay): constant, then
-    linear decay to 0."""
+    """After the warm-up: `linear` or `cosine` decay to 0, `constant`, or `wsd`, which is constant and then decays linearly."""
     decay_fraction: Fraction = 0.1
     """Share of all steps, the last ones, over which `wsd` decays."""
     warmup_fraction: Fraction = 0.1
@@ -61,20 +49,17 @@ class Optimizer:
     weight_decay: NotNegative = 0.01
     """Decoupled weight decay; multiplied by the learning rate."""
     decay: Literal["matrices", "all"] = "matrices"
-    """Parameters that decay. `matrices`: all but biases, norms and learned temperatures (BERT, ConGen). `all`: every
-    parameter, as in PyTorch's AdamW."""
+    """Parameters that decay. `matrices`: all but biases, norms and learned temperatures (BERT, ConGen). `all`: as PyTorch."""
     b1: Rate = 0.9
     """Adam's decay rate of the mean gradient."""
     b2: Rate = 0.999
     """Adam's decay rate of the mean squared gradient."""
     eps: Positive = 1e-6
-    """Adam's epsilon, added to the root of the mean squared gradient. NOTE: gradients smaller than this hardly move
-    their parameters."""
+    """Adam's epsilon, added to the root of the mean squared gradient. NOTE: smaller gradients hardly move parameters."""
     bias_correction: bool = True
     """Adam's bias correction. False: none, as in BERT's and ConGen's code."""
     eps_before_correction: bool = False
-    """True: adds epsilon before the bias correction, as in transformers' `AdamW` (SimCSE, DistilCSE, Trans-Encoder).
-    False: after it, as in PyTorch."""
+    """Adds epsilon before the bias correction, as transformers' `AdamW` does (SimCSE, DistilCSE, Trans-Encoder), not after."""
     clip_norm: NotNegative = 1.0
     """Maximum global gradient norm; 0: no clipping."""
     rates: tuple[tuple[str, NotNegative], ...] = ()
@@ -99,15 +84,12 @@ class Evals:
     pairs: str = ""
     """Your own graded pairs: a .tsv or .csv file with the columns score, sentence1 and sentence2; empty: none."""
     retrieval: str = ""
-    """Your own retrieval sets in BEIR's format: folders or hub names, separated by commas. Their mean nDCG@10 is
-    measured. Empty: none."""
-    retrieval_split: Literal["", Split] = ""
-    """Split of their judgements that chooses the checkpoint, read from `qrels/SPLIT.tsv`; empty: `dev`. A lone
-    `qrels.tsv` counts as `test`; a checkpoint chosen on test has too high a test score. The metric's name includes the
-    split: `retrieval-dev/ndcg@10`."""
+    """Your own retrieval sets in BEIR's format: folders or hub names, separated by commas. Measures their mean nDCG@10."""
+    retrieval_split: Literal["", "train", "dev", "test"] = ""
+    """Split of their judgements (`qrels/SPLIT.tsv`) that chooses the checkpoint; empty: `dev`. A lone `qrels.tsv` is `test`; a
+    checkpoint chosen on test has too high a test score. The metric's name includes the split: `retrieval-dev/ndcg@10`."""
     entities: str = ""
-    """Your own entities: files with the columns query, entity and label, one per language, separated by commas. Their
-    mean recall@1 is measured. Empty: none."""
+    """Your own entities: a file per language, separated by commas, with columns query, entity, label. Measures mean recall@1."""
     agreement: str = ""
     """Text on which agreement with the teacher is measured; lines 1 and 2 form a pair, lines 3 and 4 the next. Empty:
     sentences are held out of training for this if no other metric chooses the checkpoint."""
@@ -116,11 +98,9 @@ class Evals:
     patience_epochs: NotNegative = 0.0
     """Stop after this many epochs without improvement; 0: never. ConGen's code uses 7, DistilCSE's 3."""
     untrained: bool = True
-    """Whether the student before step 1 may be the best checkpoint. False, as in the code of Trans-Encoder and SimCSE:
-    a trained checkpoint is exported even if training improved nothing."""
+    """Whether the untrained student may be the best checkpoint; it may not in the code of Trans-Encoder and SimCSE."""
     average: tuple[CountOrNone, ...] = ()
-    """Steps such as (0,600) whose checkpoints are saved and averaged: the mean of their parameters is evaluated and
-    exported instead of the best checkpoint. Empty: the best checkpoint."""
+    """Steps such as (0,600): the mean of their checkpoints is evaluated and exported instead of the best checkpoint."""
     sts: bool = True
     """Score the seven STS sets after training if JAXDISTILL_DATA names a data folder."""
 
@@ -130,8 +110,7 @@ class RunOptions:
     """Length, seed, precision, devices and checkpoints of a run."""
 
     steps: Annotated[int, Range(least=-1)] = -1
-    """Number of updates; -1: determined by `minutes` or `epochs`; 0: exports the untrained student. `minutes`, if set,
-    replaces it."""
+    """Number of updates; -1: as `epochs` says; 0: exports the untrained student. `minutes`, if set, replaces it."""
     minutes: NotNegative = 0.0
     """Above 0: as many updates as take this long, without evaluations, at the speed measured before step 1. Their
     number is printed, and stored in the workdir for resumed runs."""
@@ -162,20 +141,17 @@ class RunOptions:
     save_every: CountOrNone = 0
     """Steps between checkpoints besides those at evaluations; 0: none."""
     profile: str = ""
-    """`10:20`: the first process traces steps 10 to 20 into `profile/` in the workdir, for xprof; empty: no trace.
-    `--profile=10:20` is the short form."""
+    """`10:20`: the first process traces steps 10 to 20 into `profile/` in the workdir, for xprof. Short form: `--profile`."""
     export_to: Literal["", "onnx"] = ""
     """`onnx`: add ONNX files to the export (docs/deployment.md); empty: none."""
     plugins: str = ""
     """Your own Python modules or files, separated by commas, with views or encoder families (docs/extending.md)."""
     paper: str = ""
-    """Row of a paper (configs/papers/), such as `congen:tinybert-l4`, whose scores are shown beside the run's; empty: none.
-    Presets that repeat a row set it."""
+    """Row of a paper (configs/papers/), such as `congen:tinybert-l4`, whose scores are shown beside the run's."""
     keep: Annotated[int, Range(least=2)] = 2
     """Number of latest checkpoints to keep besides the best one; at least 2, in case the latest is damaged."""
     restore_step: Annotated[int, Range(least=-1)] = -1
-    """Step of a checkpoint from which a resumed run continues; later checkpoints and metrics are deleted. The same
-    command again continues from the latest checkpoint. -1: the latest."""
+    """Checkpoint from which a resumed run continues; deletes later ones and their metrics. -1: the latest checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -192,10 +168,10 @@ class Config:
 
     @property
     def kinds(self) -> Mapping[str, str]:
-        """Maps each section that has kinds, and each of several objectives (`objectives.NAME`), to its kind."""
+        """Maps each section that has kinds, and each term of a sum of objectives (`objectives.NAME`), to its kind."""
         terms = self.objective.terms if isinstance(self.objective, Weighted) else ()
-        several = {f"objectives.{term.name}": term.kind for term in terms}
-        return {section: kinds.name_of(getattr(self, section)) for section, kinds in KINDS.items()} | several
+        kinds_of_terms = {f"objectives.{term.name}": term.kind for term in terms}
+        return {section: kinds.name_of(getattr(self, section)) for section, kinds in KINDS.items()} | kinds_of_terms
 
 
 PLAIN: Mapping[str, type] = {"data": Data, "optimizer": Optimizer, "evals": Evals, "run": RunOptions}

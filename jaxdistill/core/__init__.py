@@ -1,6 +1,6 @@
 """Types that all layers of the package share, and one-line errors.
 
-Axes in signatures have one meaning per letter; rarer ones have names, and `_` differs between the arrays of a list:
+Axes in signatures have one meaning per letter. Rarer axes have names, and the size of `_` differs between the arrays of a list.
 `b` examples, `v` student views, `w` teacher views, `e` width of sentence vectors,
 `q` queries, `k` keys that they are compared with (rows of the queue, tokens), `c` batches in the queue's ring,
 `g` groups, `r` rows of a group, `l` token slots of a row, `t` tokens without regard to rows (`r * l`, or of many sentences),
@@ -44,7 +44,7 @@ class InputError(ValueError):
     status = 2
 
     def __init__(self, line: str):
-        # Without line breaks and other control characters, which names in a user's files may contain.
+        # Escapes line breaks and other control characters, which names in a user's files may contain.
         super().__init__("".join(char if char.isprintable() else repr(char)[1:-1] for char in line))
 
 
@@ -65,9 +65,9 @@ class InUseError(InputError):
 
 
 def refuse(rules: Sequence[tuple[object, str]]) -> None:
-    """Raises `InputError` with the message of the first rule, (condition, message), whose condition holds."""
-    for holds, message in rules:
-        if holds:
+    """Raises `InputError` with the message of the first of the `(condition, message)` pairs whose condition is true."""
+    for condition, message in rules:
+        if condition:
             raise InputError(message)
 
 
@@ -82,12 +82,13 @@ def error_line(error: BaseException) -> str:
 
 def first_few(items: Sequence[str]) -> str:
     """The first four items of a list for an error message, and how many more there are."""
-    return "; ".join(items[:4]) + (f"; and {len(items) - 4} more" if len(items) > 4 else "")
+    more = f"; and {len(items) - 4} more" if len(items) > 4 else ""
+    return "; ".join(items[:4]) + more
 
 
 @contextmanager
 def errors_of(what: str) -> Iterator[None]:
-    """Puts the name of an option or a file before the message of an `InputError`."""
+    """Puts `what`, such as an option or a file, before the message of an `InputError` raised in the `with` block."""
     try:
         yield
     except InputError as error:
@@ -109,10 +110,8 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
 
 
 class Tokens(NamedTuple):
-    """Tokenised sentences, packed: each row holds several sentences in sequence; in a padded batch, each group has one of one.
-
-    The layout is group-major, so that a device that holds whole groups can pool its sentences without other devices.
-    """
+    """Tokenised sentences. In a packed batch, a row holds several in sequence; in a padded batch, a group is one row of one sentence.
+    The layout is group-major, so that a device that holds whole groups can pool its sentences without other devices."""
 
     ids: Integer[Array, "g r l"]
     """Token ids; the padding token in empty slots."""
@@ -151,7 +150,7 @@ class TrainState(NamedTuple):
     """Parameters of `student` and `objective` (learned scalars, and matrices that are not exported)."""
     optimizer: Any
     objective: Any
-    """The objective's own state, such as a queue."""
+    """What the objective keeps between steps, such as a queue."""
     key: jax.Array
     """One random key, folded with the step; never advanced."""
     average: Params | None = None
@@ -164,12 +163,12 @@ class TrainState(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Encoder outputs that an objective receives: always `sentences`; the others only if its `reads` names them."""
+    """Encoder outputs that an objective receives. `embeddings`, `hidden` and `vocabulary` are None unless its `reads` names them."""
 
     sentences: Float[Array, "b v e"]
     """Sentence vectors after pooling and dense layers, not normalised."""
     owner: Integer[Array, "g r l"] | None = None
-    """Index of each token slot's sentence, -1 for padding; present with any of the following."""
+    """Index of each token slot's sentence, -1 for padding; None if `reads` is empty."""
     embeddings: Float[Array, "g r l d"] | None = None
     """Output of the embedding block at each token slot, projected to the width of the layers."""
     hidden: Float[Array, "s g r l d"] | None = None
@@ -179,8 +178,7 @@ class Encoded(NamedTuple):
     keys: Integer[Array, "b v 2"] | None = None
     """A 64-bit hash of the text behind each of the student's views, as two numbers, for an objective that `compares_texts`."""
     active: Float[Array, "b k"] | None = None
-    """With several objectives: 1 for each that trains on the batch's source, 0 for the others; all rows are equal. None: all
-    train."""
+    """With several objectives: 1 for each that trains on the batch's source, else 0; rows are equal. None: all train."""
 
 
 BATCH_AXES = ("slice", "data")
@@ -217,7 +215,7 @@ def platform(mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh) -> str:
 
 
 def alias(path: str) -> Any:
-    """A property that reads another attribute, such as `objective.views`."""
+    """A property that returns the attribute at a dotted path, such as `objective.views`."""
     return property(attrgetter(path))
 
 
@@ -235,8 +233,7 @@ class Objective:
     queue_size: int = 0
     """Number of earlier sentences used as negatives; a run limits it to a quarter of the text's rows. 0: no queue."""
     reserve_rows: int = 0
-    """Number of sentences whose teacher vectors initialise the objective's state. They are held out of training; of a
-    small text, at most a tenth of the rows is."""
+    """Number of sentences, at most a tenth of the text, whose teacher vectors initialise the state; they are not trained on."""
     reads: Sequence[str] = ()
     """Outputs that it uses besides sentence vectors: `embeddings`, `hidden` or `vocabulary` (see `Encoded`). If there
     are any, the teacher must be live and read the student's views in the student's tokens."""
@@ -258,15 +255,13 @@ class Objective:
     """Addition to the objective's name in titles, such as `control term alone`, by the options; empty: none."""
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Any) -> tuple[Params, Any]:
-        """The objective's parameters and initial state; both empty by default. `seeds` are the teacher's vectors of `reserve_rows`
-        sentences, `[k, e]`, or None."""
+        """Makes the objective's parameters and initial state; both are empty by default.
+        `seeds` are the teacher's vectors `[k, e]` of `reserve_rows` sentences, or None if it reserves none."""
         return {}, ()
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded | None) -> LossAux:
-        """Per-example loss, the next state, and scalars to log. No gradient flows into the teacher.
-
-        A loss that must know the devices finds their mesh by `jax.sharding.get_abstract_mesh()`.
-        """
+        """Per-example loss, the next state, and scalars to log. No gradient flows into the teacher. A loss that must know the
+        devices finds their mesh by `jax.sharding.get_abstract_mesh()`."""
         raise NotImplementedError
 
 
@@ -295,22 +290,21 @@ class PairScorer(NamedTuple):
 
     score: Callable[..., Float[np.ndarray, " n"]]
     embed: Callable[[Sequence[str]], Any]
-    """Raises `InputError`: an evaluation has asked for vectors."""
+    """Called when an evaluation asks for vectors; raises `InputError`."""
 
     def __call__(self, sentences: Sequence[str]):
         return self.embed(sentences)
 
 
 Task = Callable[[Embed | Scorer], Mapping[str, float]]
-"""An evaluation: maps a model to scores in [-1, 1] by name; other measures have the units stated in their names. Tasks on sentence
-pairs accept cross-encoders too."""
+"""An evaluation: maps a model to scores in [-1, 1] by name. Only tasks on sentence pairs accept cross-encoders."""
 
 MAX_INT32 = 2**31 - 1  # steps and sizes are 32-bit integers on the devices
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Range:
-    """Finite numbers between bounds. Without `most`, numbers must fit into 32 bits."""
+    """Bounds of an option: `above` and `below` exclude the bound itself. Without `most`, numbers must fit into 32 bits."""
 
     least: float | None = None
     above: float | None = None
@@ -318,27 +312,27 @@ class Range:
     below: float | None = None
 
     def checked(self, value: Any, name: str) -> Any:
-        """The value of the option `name`, a number or a tuple; raises `InputError` if it, or the tuple's length, is out of range."""
+        """Returns the value of the option `name`; raises `InputError` if a number, or the length of a tuple, is out of range."""
         number = len(value) if isinstance(value, tuple) else value
-        inside = (
+        is_within = (
             -math.inf < number < math.inf  # unlike `isfinite`, this takes integers above 1e308
             and (self.least is None or number >= self.least)
             and (self.above is None or number > self.above)
             and (self.most is None or number <= self.most)
             and (self.below is None or number < self.below)
         )
-        bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
-        if self.least == self.most is not None:
-            bounds = {"exactly": self.least}
         largest = MAX_INT32 if isinstance(number, int) else int(np.finfo(np.float32).max)
-        if inside and self.most is None and abs(number) > largest:
-            inside = False
+        is_small_enough = self.most is not None or abs(number) <= largest
+        if is_within and is_small_enough:
+            return value
+        bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
+        if is_within:
             bounds = {"at most": largest} if number > 0 else {"at least": -largest}
-        if not inside:
-            subject = f"has {number} parts; their number " if isinstance(value, tuple) else ""
-            words = [f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None]
-            raise InputError(f"{name}={value} {subject}must be {' and '.join(words) or 'a finite number'}.")
-        return value
+        elif self.least is not None and self.least == self.most:
+            bounds = {"exactly": self.least}
+        subject = f"has {number} parts; their number " if isinstance(value, tuple) else ""
+        words = [f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None]
+        raise InputError(f"{name}={value} {subject}must be {' and '.join(words) or 'a finite number'}.")
 
 
 Positive = Annotated[float, Range(above=0)]

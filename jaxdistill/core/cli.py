@@ -1,6 +1,6 @@
 """Shared parts of the command-line programs: options from signatures, one-line errors, Ctrl-C, closed pipes.
 
-A program is one typed function. tyro makes its command line from the signature and the docstring, and Python calls it.
+A program is one typed function, which users also call from Python. tyro makes its command line from the signature and the docstring.
 """
 
 import functools
@@ -28,11 +28,11 @@ Listed = Annotated[
     str | int | Path | Sequence[str | int | Path],
     tyro.conf.arg(constructor=str, metavar="A,B,..", help_behavior_hint=lambda default: ""),
 ]
-"""One value, several, or a string with several, separated by commas."""
+"""An argument that is one value, a sequence of values, or a string of values separated by commas."""
 
 
 def listed(argument: str | int | Path | Sequence[str | int | Path]) -> list[str]:
-    """The values of a `Listed` argument as strings, with `~` expanded; empty ones are left out."""
+    """The values of a `Listed` argument as strings, with `~` expanded and without empty ones."""
     if isinstance(argument, str):
         argument = argument.split(",")
     elif isinstance(argument, int | Path):
@@ -44,10 +44,9 @@ def listed(argument: str | int | Path | Sequence[str | int | Path]) -> list[str]
 def parse(
     function: Callable[..., Any], arguments: Sequence[str], *, others: str = "", **defaults: Any
 ) -> tuple[dict[str, Any], list[str]]:
-    """Parses the command line of the program that calls `function`, where `defaults` replace its own; prints and exits for `--help`.
-
-    Returns the function's arguments, and unparsed the flags that begin with `others`; raises `InputError` for other unknown flags.
-    """
+    """Parses a command line into the arguments of `function`; `--help` prints the options and exits.
+    `defaults` replace those of the signature. If `others` is not empty, also returns the flags that begin with it, unparsed. Raises
+    `InputError` for any other unknown flag."""
     as_dict = functools.wraps(function)(lambda **values: values)  # tyro reads the signature and the docstring
     module = sys.modules[function.__module__]
     parsed, unknown = tyro.cli(
@@ -60,7 +59,8 @@ def parse(
         config=(tyro.conf.FlagCreatePairsOff,),
     )
     for argument in unknown:
-        if not others or not argument.startswith(others):
+        is_left_to_caller = others and argument.startswith(others)
+        if not is_left_to_caller:
             flag = argument.split("=")[0]
             close = did_you_mean(flag, [f"--{name}" for name in parsed])
             raise InputError(f"unknown option {flag}.{close} --help lists the options.")
@@ -68,11 +68,11 @@ def parse(
 
 
 def make_callable(name: str, function: Callable[..., Any]) -> None:
-    """Makes the module `name` callable as `function`, such as `jaxdistill.evaluate`, which also refuses values that are not listed in the
-    `Literal` annotation of an argument."""
+    """Makes the module `name` callable, so that `jaxdistill.evaluate(...)` calls the `function` of that module.
+    Such a call raises `InputError` for a value that the `Literal` annotation of its argument does not list."""
     signature = inspect.signature(function)
 
-    def call(*args: Any, **options: Any) -> Any:
+    def checked_call(*args: Any, **options: Any) -> Any:
         for argument, value in signature.bind(*args, **options).arguments.items():
             annotation = signature.parameters[argument].annotation
             if get_origin(annotation) is Literal and value not in get_args(annotation):
@@ -81,7 +81,7 @@ def make_callable(name: str, function: Callable[..., Any]) -> None:
         return function(*args, **options)
 
     class Program(types.ModuleType):
-        __call__ = staticmethod(call)
+        __call__ = staticmethod(checked_call)
         __signature__ = signature
 
     sys.modules[name].__class__ = Program
@@ -89,7 +89,7 @@ def make_callable(name: str, function: Callable[..., Any]) -> None:
 
 
 class _Pipe(io.FileIO):
-    """A file that drops output once its reader is gone: Ctrl-C in `| tee log` also ends `tee`, and the run must still save."""
+    """A file that drops output once its reader has ended. Ctrl-C also ends `tee` in `| tee log`, and the run must still save."""
 
     def write(self, data: Any) -> int:
         try:
@@ -99,10 +99,11 @@ class _Pipe(io.FileIO):
 
 
 def _unfailing(stream: Any) -> Any:
-    """A stream like standard output or error that raises nothing if it is closed, has no reader, or cannot encode a character."""
-    if stream is None:  # the program was started with it closed
+    """Standard output or error, wrapped so that writing never fails.
+    It drops output that nobody can read, and replaces characters that it cannot encode."""
+    if stream is None:  # the program was started without it
         return open(os.devnull, "w")
-    if type(stream) is not io.TextIOWrapper:  # of a notebook or a test
+    if type(stream) is not io.TextIOWrapper:  # the stream of a notebook or a test
         return stream
     pipe: Any = _Pipe(stream.fileno(), "w", closefd=False)
     file = pipe if stream.write_through else io.BufferedWriter(pipe)  # unbuffered under `python -u`
@@ -110,13 +111,13 @@ def _unfailing(stream: Any) -> Any:
 
 
 def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
-    """Runs a program's `main`, or prints versions for `--version`; exits with a line and status of `runtime.last_line` after an error."""
+    """Runs a program's `main`; `--version` prints versions instead. An expected error ends it with one line, see `runtime.last_line`."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    streams = sys.stdout, sys.stderr
-    # Without errors of TensorStore's read of a damaged checkpoint that has outlived its event loop.
+    streams = (sys.stdout, sys.stderr)
+    # Hides an error of TensorStore: reading a damaged checkpoint may outlive its event loop.
     hook = sys.unraisablehook
     sys.unraisablehook = lambda error: "Event loop is closed" in str(error.exc_value) or hook(error)
-    # Without tracebacks: Orbax also raises the error that it logs, such as the death of another process.
+    # Hides logged tracebacks: Orbax also raises the error that it logs, such as the death of another process.
     logging.getLogger("absl").addFilter(lambda record: not record.exc_info)
     sys.stdout, sys.stderr = map(_unfailing, streams)
     try:
@@ -129,9 +130,11 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None =
             main(arguments)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
-        if (expected := runtime.last_line(error)) is None:
+        expected = runtime.last_line(error)
+        if expected is None:
             raise
-        print(expected[0], file=sys.stderr)
-        sys.exit(expected[1])
+        line, status = expected
+        print(line, file=sys.stderr)
+        sys.exit(status)
     finally:
         sys.stdout, sys.stderr = streams

@@ -14,14 +14,14 @@ have its licence; no pattern or word is in both files."""
 
 
 def cache_folder(named: str = "") -> Path:
-    """The cache of tokenised text, vectors and compiled programs: `named`, or $JAXDISTILL_CACHE, or ~/.cache/jaxdistill."""
+    """The folder for tokenised text, vectors and compiled programs: `named`, else $JAXDISTILL_CACHE, else ~/.cache/jaxdistill."""
     if named:
         return local(named, "data.cache_folder")
     return local(os.environ.get("JAXDISTILL_CACHE") or "~/.cache/jaxdistill", "JAXDISTILL_CACHE")
 
 
 def other_cache(path: Path) -> str:
-    """End of an error about `path`: how to choose another cache folder; empty if the path is not in the default one."""
+    """Advice to choose another cache folder, for the end of an error about `path`; empty if `path` is not in the default cache."""
     is_inside = path.absolute().is_relative_to(cache_folder().absolute())
     return "; set JAXDISTILL_CACHE to another folder for the cache" if is_inside else ""
 
@@ -38,7 +38,7 @@ def data_folder() -> Path | None:
 
 
 def needed_data_folder(what: str, *, instead: str = "") -> Path:
-    """Like `data_folder`, but raises `InputError` if the variable is unset: `what` needs the folder, or do `instead`."""
+    """The data folder, which holds `what`; raises `InputError` if JAXDISTILL_DATA is unset. `instead` ends the error with another way."""
     folder = data_folder()
     if folder is None:
         raise InputError(f"{what} is in the data folder; set JAXDISTILL_DATA to that folder{instead}.")
@@ -70,14 +70,14 @@ def is_hub_name(path: str) -> bool:
 
 
 def public_name(spec: str) -> str:
-    """The name of a model or a text for a model card: the last part of a local path, or the last two if it ends in
-    `export`; others are unchanged."""
+    """The name of a model or a text for a model card, without the user's folders.
+    Of a local path it is the last part, or the last two if the path ends in `export`. Other specs are returned unchanged."""
     if spec.startswith("hf:"):  # NAME of hf:NAME:SPLIT:COLUMN may be a local folder
         name, colon, rest = spec.removeprefix("hf:").partition(":")
         return f"hf:{name if is_hub_name(name) else Path(name).name}{colon}{rest}"
-    kind = "files:" if spec.startswith("files:") else ""
-    path = spec.removeprefix(kind)
+    prefix = "files:" if spec.startswith("files:") else ""
+    path = spec.removeprefix(prefix)
     if spec.startswith(("package:", "tfds:", "data:")) or "/" not in path or is_hub_name(path):
         return spec
     parts = Path(path).parts
-    return kind + "/".join(parts[-2:] if parts[-1] == "export" else parts[-1:])
+    return prefix + "/".join(parts[-2:] if parts[-1] == "export" else parts[-1:])

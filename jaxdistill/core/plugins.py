@@ -1,7 +1,7 @@
 """Kinds of student, teacher and objective, and plugins: a user's own modules or files.
 
 A user's kind is named where it is used (`--config=FILE.py:PRESET:objective=my_file.py:MyLoss`). All other plugins are
-variables of a module that `run.plugins` names, or `--plugins` of `evaluate`, `encode` and `mine`:
+variables of a module. The option `run.plugins`, or `--plugins` of `evaluate`, `encode` and `mine`, names the module:
 
     FAMILIES = {"my-bert": my_bert}                       # model_type to a module as in encoders/families
     VIEWS = {"shout": lambda text, uniform: text.upper()}   # (sentence, random number in [0, 1)) -> text to read
@@ -25,16 +25,16 @@ PREFIX = "jaxdistill_plugin_"
 """Begins the names of modules that are loaded from a file."""
 
 families: dict[str, Any] = {}
-"""Encoder families from outside, by model type."""
+"""The users' encoder families, by model type."""
 views: dict[str, Callable[[str, float], str]] = {}
 evaluations: dict[str, tuple[Any, ...]] = {}
-"""Evaluations from outside, by the digest of the source code that defines them."""
+"""The users' evaluations, by the digest of the source code that defines them."""
 _digests: dict[ModuleType, str] = {}
 """SHA-256 of the source of each module when it was loaded: Python does not load an installed module again if it changes."""
 
 
 def use(specs: str) -> None:
-    """Loads modules or files, separated by commas, and registers what they define."""
+    """Loads modules or files, separated by commas, and registers the plugins that they define."""
     for spec in filter(None, map(str.strip, specs.split(","))):
         module = load_module(spec)
         if not {"FAMILIES", "VIEWS", "EVALUATIONS"} & vars(module).keys():
@@ -45,7 +45,7 @@ def use(specs: str) -> None:
 
 
 def is_outside(name: str) -> bool:
-    """Whether a name is `MODULE:ATTRIBUTE` or `FILE.py:ATTRIBUTE`."""
+    """Whether the name of a kind is a user's `MODULE:CLASS` or `FILE.py:CLASS`, not that of a shipped kind."""
     return ":" in name
 
 
@@ -56,7 +56,7 @@ def load_module(spec: str) -> ModuleType:
         if path.suffix == ".py":
             # NOTE: Python's own import may run the bytecode of an earlier version of the same size and second.
             source = path.read_bytes()
-            name = f"{PREFIX}{hashlib.sha256(f'{path.resolve()} '.encode() + source).hexdigest()[:12]}"
+            name = PREFIX + hashlib.sha256(f"{path.resolve()} ".encode() + source).hexdigest()[:12]
             module = sys.modules.get(name)
             if module is None:
                 module = ModuleType(name)
@@ -76,22 +76,22 @@ def load_module(spec: str) -> ModuleType:
 
 
 def source_digests(specs: Iterable[str]) -> dict[str, str]:
-    """Maps each spec to the SHA-256 of its module's or file's source code, as it was loaded."""
+    """Maps each module or file to the SHA-256 of its source code when it was loaded."""
     return {spec: _digests[load_module(spec)] for spec in specs}
 
 
 @dataclasses.dataclass(frozen=True)
 class Kinds:
-    """The kinds of a config section; the section's option `kind` is the name of one."""
+    """The kinds that a config section (student, teacher or objective) may have; its option `kind` names one of them."""
 
     section: str
     """Name of the section, such as `student`."""
     package: str
-    """Its `KINDS` maps each name to a frozen options class."""
+    """The package whose variable `KINDS` maps each name to a frozen options class."""
     member: str
     """The method or attribute that a user's class must have to be a kind."""
     default: str = ""
-    """The kind of a section that does not name one; empty: a section must."""
+    """The kind of a section that does not name one; empty: there is no default."""
 
     @property
     def classes(self) -> Mapping[str, type]:
@@ -116,18 +116,18 @@ class Kinds:
         return dataclasses.is_dataclass(value) and hasattr(value, self.member)
 
     def name_of(self, value: Any) -> str:
-        """The name under which `options_class` finds the class of an object."""
+        """The name of the kind of an options object; `options_class` maps it back to the object's class."""
         kind = type(value)
         for name, options_class in self.classes.items():
             if options_class is kind:
                 return name
-        file = sys.modules[kind.__module__].__file__
-        spec = file if kind.__module__.startswith(PREFIX) else kind.__module__
+        is_from_file = kind.__module__.startswith(PREFIX)
+        spec = sys.modules[kind.__module__].__file__ if is_from_file else kind.__module__
         return f"{spec}:{kind.__qualname__}"
 
     def default_options(self, name: str) -> dict[str, Any]:
-        """Default options of the kind `name`, as plain data."""
-        fields = dataclasses.fields(cast(Any, self.options_class(name)))  # not an object: some kinds need an option
+        """The options of the kind `name` that have a default, with `kind` itself, as a dict."""
+        fields = dataclasses.fields(cast(Any, self.options_class(name)))  # of the class: an object may need options
         defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
         return {**defaults, "kind": name}
 

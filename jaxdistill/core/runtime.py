@@ -36,14 +36,14 @@ DISK_FAULTS = (
 
 
 def log_to_stdout(logger: str = "") -> None:
-    """Prints what this package logs from INFO on, and, with the root logger, warnings of other libraries."""
+    """Prints this package's messages from INFO on; through the root logger (`""`), also warnings of other libraries."""
     if not logging.getLogger(logger).hasHandlers():
         logging.getLogger(logger).addHandler(logging.StreamHandler(sys.stdout))
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ends a program with `status` after a signal, once it has saved."""
+    """Ends a program with `status` after a signal, once it has saved. Its last line is `interrupted` and then `note`."""
 
     def __init__(self, status: int, note: str = ""):
         super().__init__(note)
@@ -51,26 +51,25 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interrupts:
-    """Makes Ctrl-C, SIGTERM and SIGHUP set `status`, so that a loop can save and exit; a second signal exits at once.
-
-    NOTE: a KeyboardInterrupt inside JAX can be lost in its garbage collector callback, or crash the process at exit.
-    """
+    """Makes Ctrl-C, SIGTERM and SIGHUP set `status`, so that a loop can save and exit. A second signal exits at once.
+    NOTE: a KeyboardInterrupt inside JAX can be lost in its garbage collector callback, or crash the process at exit."""
 
     def __init__(self, notice: str = ""):
         self.status = 0
         """Exit status after the signal; 0 before one."""
         self._notice = notice
-        """What the program still finishes after the first signal, for standard error."""
+        """Says on standard error, after the first signal, what the program still finishes."""
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
-        if threading.current_thread() is threading.main_thread():  # others cannot set signal handlers
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores it
-                    self._before[number] = signal.signal(number, self._stop)
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as it is under nohup
+            numbers.append(signal.SIGHUP)
+        if threading.current_thread() is threading.main_thread():  # no other thread can set signal handlers
+            self._before = {number: signal.signal(number, self._handle_signal) for number in numbers}
         return self
 
-    def _stop(self, number: int, frame: Any) -> None:
+    def _handle_signal(self, number: int, frame: Any) -> None:
         is_second = self.status != 0
         self.status = INTERRUPTED if number == signal.SIGINT else AGAIN
         notice = "interrupted" if is_second else self._notice
@@ -85,9 +84,11 @@ class Interrupts:
 
 
 def last_line(error: BaseException) -> tuple[str, int] | None:
-    """The line that a program prints after an error, and its exit status; None for a bug, whose traceback Python prints."""
+    """The line that a program prints after an expected error, and its exit status.
+    None for any other error, which is a bug: Python prints its traceback."""
     if isinstance(error, KeyboardInterrupt):
-        return f"interrupted{error}", error.status if isinstance(error, Interrupted) else INTERRUPTED
+        status = error.status if isinstance(error, Interrupted) else INTERRUPTED
+        return f"interrupted{error}", status
     if isinstance(error, OSError) and error.errno in DISK_FAULTS:
         file = f"{error.filename}: " if error.filename else ""
         error = InputError(f"{file}{error.strerror}; fix that and run the same command again.")
@@ -98,18 +99,19 @@ def last_line(error: BaseException) -> tuple[str, int] | None:
 
 @functools.cache
 def keep_freed() -> None:
-    """Makes glibc, if the process uses it and no variable `MALLOC_*` is set, return freed memory to the system only while it is scarce.
+    """Makes glibc keep freed memory, and return it to the system only while memory is scarce.
 
-    XLA's CPU kernels allocate their buffers again in every step. glibc returns large freed blocks to the system at once, which clears
-    each page before reuse; docs/performance.md says what that costs.
+    XLA's CPU kernels allocate their buffers again in every step. By default, glibc returns large freed blocks to the system at once,
+    which clears each page before reuse; docs/performance.md says what that costs. A variable `MALLOC_*` of the user's has precedence.
 
     For programs, never for a library's caller. Call it before other libraries start threads (importing PyTorch does): glibc gives
     threads their own heaps, which it returns to the system regardless of these settings.
     """
-    with contextlib.suppress(OSError, AttributeError):
+    if any(name.startswith("MALLOC_") for name in os.environ):
+        return
+    with contextlib.suppress(OSError, AttributeError):  # without glibc, its file or its functions are missing
         libc = ctypes.CDLL("libc.so.6")
-        if not libc.malloc_trim or any(name.startswith("MALLOC_") for name in os.environ):
-            return
+        return_freed = libc.malloc_trim
         # M_ARENA_MAX, M_MMAP_MAX, M_TRIM_THRESHOLD and M_TOP_PAD (malloc.h): one heap for blocks of any size, which grows by at
         # least 64 MiB and shrinks only on request.
         for parameter, value in ((-8, 1), (-4, 0), (-1, -1), (-2, 64 << 20)):
@@ -119,13 +121,14 @@ def keep_freed() -> None:
             while True:
                 time.sleep(0.1)
                 if is_scarce():
-                    libc.malloc_trim(0)
+                    return_freed(0)
 
         threading.Thread(target=watch, name="memory", daemon=True).start()
 
 
 def is_scarce() -> bool:
-    """Whether this process holds over half of its memory limit, or under a quarter of the machine's is available; True if unknown."""
+    """Whether this process holds over half of its memory limit, or under a quarter of the machine's memory is available.
+    True if the system does not say."""
     try:
         _, resident, shared, *_ = map(int, pathlib.Path("/proc/self/statm").read_bytes().split())  # in pages
         words = [line.split() for line in pathlib.Path("/proc/meminfo").read_text().splitlines()]  # `MemTotal: 16 kB`
@@ -137,26 +140,25 @@ def is_scarce() -> bool:
         for path in (folder, *folder.parents):
             with contextlib.suppress(OSError, ValueError):
                 limits.append(int((path / "memory.max").read_text()))
-        held = (resident - shared) * os.sysconf("SC_PAGE_SIZE")
-        return held > min(limits) / 2 or sizes_kib["MemAvailable:"] < sizes_kib["MemTotal:"] / 4
+        held_bytes = (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+        return held_bytes > min(limits) / 2 or sizes_kib["MemAvailable:"] < sizes_kib["MemTotal:"] / 4
     except (OSError, KeyError, ValueError):
         return True
 
 
 def prepare_libtpu() -> None:
-    """Without a TPU, sets variables that keep libtpu from searching for one, warning, and allowing only one process."""
-    if not (glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*")):
-        os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-        os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
-        os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-8")  # any will do: `--compile_for` names the slice
-        os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+    """On a host without TPUs, keeps libtpu from searching for them, from warning, and from allowing only one process."""
+    if glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*"):
+        return
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-8")  # any will do: `--compile_for` names the slice
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 
 
 def keep_compiled() -> None:
     """Enables JAX's compilation cache in the cache folder, unless the environment sets another one.
-
-    NOTE: no size limit is set: with one, JAX fails on entries that killed processes leave without an access time.
-    """
+    NOTE: the cache has no size limit. With one, JAX fails on entries that killed processes leave without an access time."""
     folder = os.environ.get("JAX_COMPILATION_CACHE_DIR") or str(cache_folder() / "compiled")
     jax.config.update("jax_compilation_cache_dir", folder)
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
@@ -164,7 +166,7 @@ def keep_compiled() -> None:
 
 
 def versions(*others: str) -> dict[str, str]:
-    """Version of this project, of Python, and of the main packages and `others` that are installed."""
+    """Versions of this package, of Python, and of those main packages and `others` that are installed."""
     installed = {"jaxdistill": jaxdistill.__version__, "python": platform.python_version()}
     for package in ("jax", "flax", "numpy", "tokenizers", "safetensors", *others):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -173,7 +175,7 @@ def versions(*others: str) -> dict[str, str]:
 
 
 def print_versions() -> None:
-    """The output of `--version`: versions of packages and of the devices' drivers, and the devices, or why JAX finds none."""
+    """Prints the versions of packages and JAX plugins, and the devices or why JAX finds none."""
     installed = versions("jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
     print(", ".join(f"{name} {version}" for name, version in installed.items()))
     try:
@@ -184,7 +186,7 @@ def print_versions() -> None:
 
 @functools.cache
 def source_digest(*within: str) -> str:
-    """SHA-256 of this package's source files, or of those whose paths begin with one of `within`, such as `evals/`."""
+    """SHA-256 of this package's source files; with `within`, only of files whose paths begin with one of them, such as `evals/`."""
     package = pathlib.Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -199,10 +201,9 @@ Advance = Callable[[int], object]
 
 
 class Bar(tqdm):
-    """A bar on standard error, continuous on a terminal, two lines a minute in a log. It checks the time at every update; tqdm's own skips
-    updates, and corrects that by a permanent thread."""
+    """A progress bar on standard error: continuous on a terminal, two lines a minute in a log."""
 
-    monitor_interval = 0
+    monitor_interval = 0  # no monitor thread, which corrects for skipped updates; with `miniters=1`, tqdm skips none
 
     def __init__(self, **options: Any):
         super().__init__(mininterval=0.5 if sys.stderr.isatty() else 30.0, miniters=1, dynamic_ncols=True, **options)
@@ -210,9 +211,9 @@ class Bar(tqdm):
 
 @contextlib.contextmanager
 def counted(total: int, unit: str, *, shown: bool | str | Advance) -> Iterator[Advance]:
-    """Yields a function to call with the number of `unit`s just finished: `shown` itself if it is a function, otherwise the update
-    of a bar, which does not appear if `shown` is false. A bar with a title, `shown`, appears only if the work takes a while, and
-    disappears at the end."""
+    """Yields a function to call with the number of `unit`s just finished, which advances a progress bar.
+    If `shown` is a function, it is yielded instead. A false `shown` hides the bar. A string is the title of a bar that appears only
+    if the work takes a while, and disappears at the end."""
     if callable(shown):
         yield shown
     else:

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from jaxdistill.config import flat, of_stage
+from jaxdistill.config import errors_of_stage, flat
 from jaxdistill.config.options import WITHOUT_EFFECT, Config
 from jaxdistill.core import InputError, plugins
 from jaxdistill.core.cluster import mesh as meshes
@@ -95,7 +95,7 @@ def check_stages(stages: Sequence[Config], folders: Sequence[Path], finished: Se
     must have been trained on the same text. An unfinished one must not replace a student from which later stages began, and must have
     its text, models and dev sets: without this check, a later stage would end the run hours after its start."""
     for number, (stage, folder, is_stage_finished) in enumerate(zip(stages, folders, finished, strict=True), start=1):
-        with of_stage(number, stages):
+        with errors_of_stage(number, stages):
             if is_stage_finished:
                 before = workdirs.read_note(folder / workdirs.INPUTS).get(workdirs.TEXT_FILES)
                 if before and before != content_digest(split_specs(stage.data.text)):
@@ -122,7 +122,7 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
     only buckets and hubs."""
     workdirs.address_of(workdir)  # raises for a store that cannot hold a workdir
     for number, stage in enumerate(stages, start=1):
-        with of_stage(number, stages):
+        with errors_of_stage(number, stages):
             check_inputs(stage, where=where, workdir=workdir)
 
 

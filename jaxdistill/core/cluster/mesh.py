@@ -23,9 +23,9 @@ from jaxdistill.core import BATCH_AXES, STACKED, Array, InputError, Params
 from jaxdistill.core.files import foreign_errors
 
 Rules = Sequence[tuple[str, Sequence[str]]]
-"""Pairs of a regular expression on the path of a parameter, and the mesh's axis for each of its axes; empty: not split."""
+"""Each rule is a regular expression on a parameter's path, and the mesh's axis that splits each of its axes; empty: not split."""
 FrozenParams = Mapping[str, Array | list[Array]]
-"""Parameters by path; the weights of stacked layers are a list, which `place_frozen` makes one array."""
+"""Parameters by path; the weights of stacked layers may be a list, of which `place_frozen` makes one array."""
 
 AXES = ("slice", "data", "model")
 
@@ -46,15 +46,11 @@ def on_host(array: Array) -> np.ndarray:
     return multihost_utils.process_allgather(array, tiled=True)
 
 
-def make_mesh(
-    *,
-    model_axis: int = 1,
-    slices: int = 0,
-    devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm] - an alias that jax makes at run time
-) -> Mesh:
-    """Arranges the devices as `[slice, data, model]`: `slices` (0: as many as they report, or one) times the rest times `model_axis`."""
+def make_mesh(*, model_axis: int = 1, slices: int = 0, devices: Sequence[Any] | None = None) -> Mesh:
+    """Arranges the devices as `[slice, data, model]`; `slices` and `model_axis` are the sizes of the first and the last axis.
+    `slices=0` takes the slices that the devices report; devices that report none form one."""
     slice_indices = {device: getattr(device, "slice_index", None) or 0 for device in devices or jax.devices()}
-    devices = sorted(slice_indices, key=slice_indices.__getitem__)  # stable
+    devices = sorted(slice_indices, key=slice_indices.__getitem__)  # keeps the order of a slice's devices
     slices = slices or len({*slice_indices.values()})
     if len(devices) % (slices * model_axis):
         raise InputError(
@@ -65,19 +61,19 @@ def make_mesh(
 
 
 def batch_devices(mesh: Mesh | AbstractMesh) -> int:
-    """Number of devices, or groups of them along `model`, that split a batch."""
+    """Number of parts into which the mesh splits a batch; the devices along `model` hold the same part."""
     return math.prod(mesh.shape[axis] for axis in BATCH_AXES)
 
 
 def pack_groups(requested: int, mesh: Mesh, batch_size: int) -> int:
-    """Number of groups of a batch, of equal size on every device: `requested`, lowered to a divisor of `batch_size` and then raised to a
-    multiple of the devices that split the batch, or else the number of these devices."""
+    """Number of groups of a batch: about `requested`, such that groups are equally large and every device holds equally many.
+    Raises `InputError` if the devices do not divide the batch size."""
     devices = batch_devices(mesh)
     if batch_size % devices:
         lower = batch_size // devices * devices
         nearest = ", ".join(str(size) for size in (lower, lower + devices) if size)
         raise InputError(f"data.batch_size={batch_size} is not divisible by {devices} devices; nearest: {nearest}.")
-    groups = math.lcm(math.gcd(requested, batch_size), devices)
+    groups = math.lcm(math.gcd(requested, batch_size), devices)  # a multiple of `devices`
     return groups if batch_size % groups == 0 else devices
 
 
@@ -88,41 +84,44 @@ def local_groups(mesh: Mesh, groups: int) -> Integer[np.ndarray, " local"]:
 
 
 def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
-    """The sharding of each leaf, by the first rule that matches its path and number of axes; replicated without such a rule."""
+    """The sharding of each leaf, by the first rule that matches its path and number of axes; replicated if none does."""
 
-    def choose(path, leaf):
+    def choose_sharding(path, leaf):
         name = path_name(path)
         for pattern, axes in (*rules, QUEUE_RULE):
             if re.search(pattern, name) and len(axes) == np.ndim(leaf):
                 return NamedSharding(mesh, PartitionSpec(*(axis or None for axis in axes)))
         return NamedSharding(mesh, PartitionSpec())
 
-    return jax.tree_util.tree_map_with_path(choose, tree)
+    return jax.tree_util.tree_map_with_path(choose_sharding, tree)
 
 
 def unsharded(params: Params, shardings: Mapping[str, NamedSharding], dtype: DTypeLike) -> Params:
-    """Gathers the parameters that the axis `data` splits, inside a jitted function, so that each device has them whole.
-
-    Without this, the compiler splits hidden states by width where a matrix is split over the batch's devices, and reshards them
-    in every product. Kernels are sent in `dtype`, to which products round them anyway; gradients are summed in float32.
-    Stacks of layers stay split; the weights of one layer, cut from a stack, are gathered.
-    """
-    whole = dict(params)
+    """Inside a jitted function, gathers the parameters that the mesh's axis `data` splits, so that each device has them whole.
+    Without this, the compiler splits hidden states by width where a matrix is split over the batch's devices, and reshards them in
+    every product. Kernels are sent in `dtype`, to which products round them anyway; gradients are summed in float32. A stack of
+    layers stays split until one layer's weights, an array with an axis less, are cut from it."""
+    gathered = dict(params)
     for path, array in params.items():
-        split = shardings[path]
-        if "data" not in split.spec or (path.startswith(STACKED) and array.ndim == len(split.spec)):
+        spec = shardings[path].spec
+        mesh = shardings[path].mesh
+        if "data" not in spec:
             continue
         if path.startswith(STACKED):
-            split = NamedSharding(split.mesh, PartitionSpec(*split.spec[1:]))
-        axes = [None if axis == "data" else axis for axis in split.spec]
+            if array.ndim == len(spec):  # the whole stack
+                continue
+            spec = spec[1:]
+        axes_without_data = [None if axis == "data" else axis for axis in spec]
         # Biases, norms and tables stay float32: unlike kernels, they are not rounded when they are used.
         sent_dtype = jnp.dtype(dtype if path.endswith("/kernel") else array.dtype)
-        whole[path] = _gather(array, split, NamedSharding(split.mesh, PartitionSpec(*axes)), sent_dtype.name)
-    return whole
+        split = NamedSharding(mesh, PartitionSpec(*spec))
+        gathered[path] = _gather(array, split, NamedSharding(mesh, PartitionSpec(*axes_without_data)), sent_dtype.name)
+    return gathered
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def _gather(array: Array, split: NamedSharding, whole: NamedSharding, sent_dtype: str) -> Array:
+    """Changes the sharding of an array from `split` to `whole`, sending `sent_dtype`; the gradient goes back in its own dtype."""
     return jax.lax.with_sharding_constraint(array.astype(sent_dtype), whole).astype(array.dtype)
 
 
@@ -139,7 +138,7 @@ _gather.defvjp(_gather_forward, _gather_backward)
 
 
 def check_rules(rules: Rules, tree: Any, mesh: Mesh) -> None:
-    """Raises `InputError` for a rule of run.sharding that matches no parameter in `tree`, or cannot split one."""
+    """Raises `InputError` for a rule of `run.sharding` that matches no parameter in `tree`, or cannot split one that it matches."""
     shapes = {path_name(path): np.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
     for pattern, axes in rules:
         rule = f"run.sharding: the rule {(pattern, tuple(axes))}"
@@ -157,7 +156,7 @@ def path_name(path: tuple) -> str:
 
 
 def place(tree: Any, sharding: Any) -> Any:
-    """Places host arrays, which every process must hold whole, on devices, by one sharding or a tree of them."""
+    """Places a tree of host arrays on devices, by one sharding or a tree of them. Every process must hold the whole arrays."""
 
     def place_array(array: Any, sharding: NamedSharding) -> jax.Array:
         if sharding.is_fully_addressable:
@@ -169,7 +168,7 @@ def place(tree: Any, sharding: Any) -> Any:
 
 
 def place_frozen(params: FrozenParams, shardings: Mapping[str, Any], dtype: DTypeLike) -> dict[str, jax.Array]:
-    """Places a frozen model's parameters on devices, one by one; if `dtype` is bfloat16, kernels are first rounded to it."""
+    """Places a frozen model's parameters on devices, one by one to save host memory; rounds kernels if `dtype` is bfloat16."""
     placed = {}
     for path, shape in frozen_shapes(params, dtype).items():
         array = params[path]
@@ -191,12 +190,12 @@ def frozen_shapes(params: FrozenParams, dtype: DTypeLike) -> dict[str, jax.Shape
 
 
 def place_batch(batch: Any, mesh: Mesh) -> Any:
-    """Places a batch on the devices of the mesh. Each process passes the groups of the batch that `local_groups` gives it."""
+    """Places a batch on the devices of the mesh. Each process passes only its groups of the batch, those of `local_groups`."""
     return jax.make_array_from_process_local_data(batch_sharding(mesh), batch)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Sharding over the leading axis: groups of tokens, or examples."""
+    """The sharding of a batch's arrays: the leading axis, of groups or examples, is split over the devices."""
     return NamedSharding(mesh, PartitionSpec(BATCH_AXES))
 
 

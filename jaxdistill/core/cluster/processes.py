@@ -1,4 +1,4 @@
-"""Joins the processes of a run through JAX's distributed runtime, compares their inputs, and divides work among them.
+"""Joins the processes of a run through JAX's distributed runtime, compares their inputs, and divides their work.
 
 A run on several hosts is one program in several processes. Each sees the same text and plans the same batches, but reads
 only its part of them; the first one writes. JAX connects the processes, notices when one dies, and then ends the others.
@@ -32,22 +32,20 @@ Result = TypeVar("Result")
 HEARTBEAT_SECONDS = 15
 """Silence after which JAX counts a process as dead and ends the others."""
 VERDICT_SECONDS = HEARTBEAT_SECONDS + 5.0
-"""Time within which JAX ends this process, with a status that makes launchers restart it, if another one's death caused its error."""
+"""Time to wait after an error. If another process's death caused it, JAX ends this one meanwhile, with a status for a restart."""
 FAILED = 1
 """Exit status after an error other than `InputError`."""
 
 
 class SharedError(InputError):
-    """An `InputError` that all processes raise in the same call."""
+    """An `InputError` that all processes raise in the same call, so that none waits for another."""
 
 
 @contextlib.contextmanager
 def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
-    """Joins the processes of the run, if there are several; enter it before using JAX's devices.
-
-    `facts` returns what must be the same in all processes. Raises `InputError` if JAX does not find the others, or, in every process,
-    if the facts differ. If a process never joins, JAX aborts.
-    """
+    """Joins the processes of the run, if there are several, for the `with` block; enter it before using JAX's devices.
+    `facts` returns what must be the same in all processes, such as the options; if it differs, all raise `InputError`. Raises
+    `InputError` too if JAX does not find the other processes. If one never joins, JAX aborts."""
     if jax.distributed.is_initialized() or not may_have_others():
         yield
         return
@@ -57,8 +55,9 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
         seconds = int(os.environ.get("JAXDISTILL_JOIN_SECONDS") or 60)
         # If a process never joins, JAX aborts with a stack trace; this line says what it was waiting for.
         print(f"joining the other processes, for at most {seconds} s (JAXDISTILL_JOIN_SECONDS)", flush=True)
-        # JAX finds the others on TPU hosts, or by SLURM's, Open MPI's or Kubernetes' variables, or these.
-        count_text, index_text = (os.environ.get(f"JAX_{name}") for name in ("NUM_PROCESSES", "PROCESS_ID"))
+        # Without these variables, JAX finds the others on TPU hosts, or by variables of SLURM, Open MPI or Kubernetes.
+        count_text = os.environ.get("JAX_NUM_PROCESSES")
+        index_text = os.environ.get("JAX_PROCESS_ID")
         jax.distributed.initialize(
             num_processes=int(count_text) if count_text else None,
             process_id=int(index_text) if index_text else None,
@@ -66,7 +65,7 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
             shutdown_timeout_seconds=24 * 60 * 60,  # the first process may still upload files
         )
-    except Exception as error:  # JAX asks servers, and those packages' errors have no common base
+    except Exception as error:  # JAX asks servers through packages whose errors have no common base
         raise InputError(
             f"JAX cannot join the processes of this run ({error_line(error)}); set JAX_COORDINATOR_ADDRESS=FIRST_HOST:PORT and "
             "JAX_NUM_PROCESSES, the same for all, and for each its own JAX_PROCESS_ID from 0; or JAX_NUM_PROCESSES=1 for "
@@ -76,11 +75,11 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
         yield
         return
     try:
-        with agreed() as all_facts:
-            all_facts |= facts()
+        with agreed() as agreed_facts:
+            agreed_facts |= facts()
         yield
     except BaseException as error:
-        # Says why this process ends, and exits at once: a normal exit would wait for the others, which JAX then ends.
+        # Prints the error and exits at once, upon which JAX ends the others; a normal exit would wait for them.
         expected = last_line(error)
         text, status = expected or ("".join(traceback.format_exception(error)), FAILED)
         if not expected:  # the error may come from a collective that failed because another process has died
@@ -100,7 +99,8 @@ def may_have_others() -> bool:
         return False
     if os.environ.get("JAX_COORDINATOR_ADDRESS") or "JOB_COMPLETION_INDEX" in os.environ:
         return True
-    if any(os.environ.get(name, "1") not in ("", "1") for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")):
+    process_counts = {os.environ.get(name) or "1" for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")}
+    if process_counts != {"1"}:
         return True
     has_tpus = os.path.exists("/dev/accel0") or os.path.exists("/dev/vfio/0")
     return has_tpus and os.environ.get("JAX_PLATFORMS", "").lower() != "cpu"
@@ -108,30 +108,28 @@ def may_have_others() -> bool:
 
 @contextlib.contextmanager
 def agreed() -> Iterator[dict[str, Any]]:
-    """Yields a dict to fill with facts (JSON values), which all processes compare as the block ends: if any differs, all raise the
-    same `InputError`, which names the differences."""
+    """Yields a dict to fill with facts (JSON values) that must be the same in all processes.
+    They are compared at the end of the `with` block. If any differs, all processes raise the same `InputError`, which names it."""
     facts: dict[str, Any] = {}
     yield facts
     first, *others = gathered(facts)
     for number, other in enumerate(others, start=1):
-        keys = [key for key in {**first, **other} if first.get(key) != other.get(key)]
-        if keys:
-            shown = first_few(
-                [f"{key} is {first.get(key)!r} in the first, {other.get(key)!r} in the other" for key in keys]
-            )
+        differing = [key for key in {**first, **other} if first.get(key) != other.get(key)]
+        if differing:
+            texts = [f"{key} is {first.get(key)!r} in the first, {other.get(key)!r} in the other" for key in differing]
             raise InputError(
-                f"process 0 and process {number} do not run the same training ({shown}); start all with the same "
+                f"process 0 and process {number} do not run the same training ({first_few(texts)}); start all with the same "
                 "command, files and version, or with JAX_NUM_PROCESSES=1 for separate trainings."
             )
 
 
 def gathered(value: Any) -> list[Any]:
-    """The value (JSON) that each process passes, in the order of the processes; all must call this together."""
+    """The JSON values that the processes pass, in the order of the processes; all must call this together."""
     if count() == 1:
         return [value]
     content = np.frombuffer(json.dumps(value).encode(), np.uint8)
     sizes = multihost_utils.process_allgather(np.array([len(content)], np.int32)).ravel()
-    # The size of a message is a power of two, at least 4 KiB, so that few shapes are compiled.
+    # Messages are padded to a power of two, at least 4 KiB, so that few shapes are compiled.
     padded = np.zeros(max(1 << (int(sizes.max()) - 1).bit_length(), 1 << 12), np.uint8)
     padded[: len(content)] = content
     rows = multihost_utils.process_allgather(padded)
@@ -139,15 +137,13 @@ def gathered(value: Any) -> list[Any]:
 
 
 def wait(what: str) -> None:
-    """Barrier: waits until all processes have called this; `what` documents the call."""
+    """A barrier: waits until all processes have called this. `what` only documents the call."""
     gathered(what)
 
 
 class StopVote:
     """Makes all processes stop after the same step, without ever making a step wait for another process.
-
-    Every step starts a maximum over the processes' requested exit statuses, which is read `delay` steps later, when it is ready anyway.
-    """
+    Each step starts computing the highest exit status that a process requests. It is read `delay` steps later, when it is ready."""
 
     def __init__(self, mesh: Mesh, *, delay: int):
         self._sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
@@ -156,8 +152,8 @@ class StopVote:
         self._highest = jax.jit(jnp.max, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
     def after_step(self, status: int) -> int:
-        """The status with which all processes exit after this step, or 0 to go on; every process calls it after every step, with the
-        status of the signal that it received, or 0."""
+        """The exit status with which all processes stop after this step; 0: they go on.
+        Every process calls this after every step. `status` is that of the signal which this process has received; 0: none."""
         if count() == 1:
             return status
         local = np.full(len(self._sharding.addressable_devices), status, np.int32)
@@ -170,30 +166,31 @@ def folder_owner(folder: Path) -> int:
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{index()}.") as file:
-            seen = [(folder / name).exists() for name in gathered(Path(file.name).name)]
-            wait("all have looked")
-    return seen.index(True)
+            is_seen = [(folder / name).exists() for name in gathered(Path(file.name).name)]
+            wait("all have looked for the files of all")
+    return is_seen.index(True)
 
 
 def run_in_all(work: Callable[[], Result]) -> Result:
-    """The result of `work`, which may call models of `over_processes`; all must call this together. An `InputError` in one process is
-    raised in all, so that none waits forever."""
-    problem, result = "", None
+    """Calls `work` in every process; an `InputError` in one is raised in all, so that none waits forever.
+    All processes must call this together. `work` may call models of `over_processes`, which call this in turn."""
+    result = None
+    message = ""
     try:
         result = work()
-    except SharedError:
+    except SharedError:  # from a call inside `work`, so all processes raise it
         raise
     except InputError as error:
-        problem = str(error)
-    # A process whose work failed calls this while others may still be in a call inside theirs, which then raises its problem.
-    problems = [reported for reported in gathered(problem) if reported]
-    if problems:
-        raise SharedError(problems[0])
+        message = str(error)
+    # If another process is still in a call inside its `work`, that call receives this message.
+    messages = list(filter(None, gathered(message)))
+    if messages:
+        raise SharedError(messages[0])
     return cast(Result, result)
 
 
 def over_processes(embed: RoleEmbed | Scorer) -> Any:
-    """Divides a model's sentences among the processes; all must call the result together, with the same sentences."""
+    """The model as a function that divides sentences among the processes; all must call it together, with the same sentences."""
     if count() == 1:
         return embed
     if isinstance(embed, Scorer):
@@ -212,11 +209,12 @@ def over_processes(embed: RoleEmbed | Scorer) -> Any:
 
 
 def _in_slices(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
-    """Computes a slice of the rows in each process, and returns all rows; an `InputError` in one process is raised in all."""
+    """Calls `compute` with one slice of the `rows` in each process, and returns the results of all rows in every process.
+    An `InputError` in one process is raised in all."""
     if not rows:
         return compute(slice(0, 0))
     size = -(-rows // count())  # rounded up
-    # A process for which no row is left computes the last one once more, which is cut off below.
+    # A process for which no row is left computes the last row again; the result is cut off below.
     begin = min(index() * size, rows - 1)
     part = run_in_all(lambda: np.asarray(compute(slice(begin, begin + size))))
     padded = np.zeros((size, *part.shape[1:]), part.dtype)

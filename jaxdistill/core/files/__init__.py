@@ -1,7 +1,7 @@
-"""Writes files and folders atomically: under a temporary name, then renamed, so that a killed run leaves nothing incomplete.
+"""Writes files and folders atomically: under a temporary name first, so that a killed run leaves no incomplete ones.
 
-An output folder has a marker, a JSON file that lists the files written here with their digests. All other files belong to the
-user, and stay when the folder is replaced.
+An output folder has a marker, a JSON file that lists the files that this package wrote with their digests. All other files belong
+to the user, and stay when the folder is replaced.
 """
 
 import contextlib
@@ -24,19 +24,19 @@ MARK = "jaxdistill.json"
 
 
 def is_remote(path: str | Path) -> bool:
-    """Whether `path` is an address such as `gs://bucket/folder`, also after `Path` has shortened it to `gs:/bucket/folder`."""
+    """Whether `path` is an address such as `gs://bucket/folder`, or `gs:/bucket/folder`, to which `Path` shortens it."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/{1,2}[^/]", str(path)) is not None
 
 
 def local(path: str | Path, option: str) -> Path:
-    """`path` with `~` expanded; raises `InputError`, which names `option`, for an address such as gs://."""
+    """The path that `option` names, with `~` expanded; raises `InputError` for an address such as gs://."""
     if is_remote(path):
         raise InputError(f"{option}={path} is an address, which this option does not accept; give a local path.")
     return Path(os.path.expanduser(path))
 
 
 def output_file(path: str | Path, suffixes: Sequence[str]) -> Path:
-    """The absolute path of the option `output`; raises `InputError` if it has none of the suffixes."""
+    """The absolute path that the option `output` names; raises `InputError` if it ends in none of `suffixes`."""
     path = local(path, "output").resolve()
     if path.suffix not in suffixes:
         raise InputError(f"output={path} must end in {' or '.join(suffixes)}.")
@@ -45,17 +45,17 @@ def output_file(path: str | Path, suffixes: Sequence[str]) -> Path:
 
 @contextlib.contextmanager
 def foreign_errors(what: str) -> Iterator[None]:
-    """Turns any error of a library, even a panic in Rust, into an `InputError` of one line that begins with `what`."""
+    """Turns any error in the `with` block, even a panic in Rust, into a one-line `InputError` that begins with `what`."""
     try:
         yield
     except (InputError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except BaseException as error:  # a panic is no `Exception`
+    except BaseException as error:  # a panic is not an `Exception`
         raise InputError(f"{what} ({error_line(error):.200}).") from error
 
 
 def while_reading(path: Path | str) -> contextlib.AbstractContextManager[None]:
-    """`foreign_errors` for reading a file."""
+    """`foreign_errors` for a `with` block that reads a file."""
     return foreign_errors(f"{path} cannot be read; is it complete, and fetched (git lfs pull)?")
 
 
@@ -74,8 +74,8 @@ def inside(root: Path, path: Path) -> Path:
 
 @contextlib.contextmanager
 def drafted(path: Path) -> Iterator[Path]:
-    """Yields a hidden path beside `path`, for a new file or folder, which then replaces `path`; an error changes nothing."""
-    # Shortened, so that the suffix does not exceed the file system's limit on names.
+    """Yields a hidden path beside `path` for a new file or folder, and renames it to `path` at the end, unless an error occurs."""
+    # The name is shortened so that, with the suffix, it does not exceed the file system's limit.
     draft = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}{UNFINISHED_SUFFIX}")
     try:
         yield draft
@@ -86,13 +86,13 @@ def drafted(path: Path) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Writes a text file by rename, so that readers see the old or the new content; replaces the target of a symbolic link."""
+    """Writes a text file by rename, so that readers see the old or the new content. Follows a symbolic link."""
     with drafted(path.resolve()) as draft:
         draft.write_text(text, encoding="utf-8")
 
 
 def try_writing(path: Path) -> None:
-    """Raises `OSError` if a file cannot be written; call it before long work. Creates the folder, but no new file."""
+    """Raises `OSError` if a file cannot be written; call it before long work. Creates the file's folder, but leaves no new file."""
     is_new = not path.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.open("a", encoding="utf-8").close()
@@ -108,7 +108,7 @@ def file_digest(path: Path) -> str:
 
 @contextlib.contextmanager
 def writing(path: Path, remedy: str = "") -> Iterator[None]:
-    """Turns an `OSError` into an `InputError` that names the path; a `remedy` such as `; set X` ends it."""
+    """Turns an `OSError` in the `with` block into an `InputError` that names `path` and ends with a `remedy` such as `; set X`."""
     try:
         yield
     except OSError as error:
@@ -116,50 +116,49 @@ def writing(path: Path, remedy: str = "") -> Iterator[None]:
 
 
 def make_folder_atomic(folder: Path, fill: Callable[[Path], None], *, what: str) -> None:
-    """Creates a cache folder under a temporary name, which `fill` fills, then renames it; keeps one that another process has made
-    meanwhile. `what` names the content for the `InputError` if the folder cannot be written."""
+    """Creates a cache folder that `fill` fills under a temporary name; keeps the folder if another process has made it meanwhile.
+    Raises `InputError` if it cannot be written; `what` names its content there."""
     with writing(folder, f"; or choose another cache folder for {what} (--config.data.cache_folder, JAXDISTILL_CACHE)"):
         try:
             with drafted(folder) as draft:
                 draft.mkdir(parents=True)
                 fill(draft)
         except OSError:
-            if not folder.is_dir():
+            if not folder.is_dir():  # if it is one, another process's folder made the rename fail
                 raise
 
 
 def marked_files(folder: Path) -> dict[str, str]:
-    """Digests of the files that the folder's marker lists; empty without a marker or a list."""
+    """The digests in the folder's marker, by file; empty if the folder has no marker, or the marker no list."""
     return read_json(folder / MARK).get("files", {}) if (folder / MARK).is_file() else {}
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """Digests of the files in a folder and below."""
+    """The digests of all files in a folder and its subfolders, by path inside it."""
     return {name: file_digest(folder / name) for name in file_names(folder)}
 
 
 def changed_files(folder: Path) -> list[str]:
-    """The files that the folder's marker lists and that are changed or missing."""
+    """The files of the folder's marker that have been changed or removed."""
     present = file_digests(folder)
     return [name for name, digest in marked_files(folder).items() if present.get(name) != digest]
 
 
 def refuse_foreign(folder: Path, *, advice: str = "Give another --out.") -> None:
     """Raises `InputError` if the path is a file, or a non-empty folder without a marker."""
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file()):
+    is_unmarked = folder.is_dir() and any(folder.iterdir()) and not (folder / MARK).is_file()
+    if folder.is_file() or is_unmarked:
         raise InputError(f"{folder} exists and is not an export of this program; it is not overwritten. {advice}")
 
 
 @contextlib.contextmanager
 def replacing(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
-    """Yields the path of a new version of `folder`, to be filled, which then replaces `folder` by two renames; an error changes nothing.
-
-    The user's own files stay, and files of ours that the user has edited stay as `NAME.edited`. The marker has the `facts` besides the
-    list of files. Raises `InputError` if `folder` is not empty and has no marker.
-    """
+    """Yields a path for a new version of `folder`, which replaces `folder` at the end; an error leaves `folder` as it was.
+    Files that the user has added or edited stay, as `NAME.edited` if the new version has a file of that name. The new marker holds
+    `facts` and the list of files. Raises `InputError` if `folder` is not empty and has no marker."""
     new = folder.with_name(f".{folder.name[:40]}.new{UNFINISHED_SUFFIX}")
     old = folder.with_name(f".{folder.name[:40]}.old{UNFINISHED_SUFFIX}")
-    if old.is_dir() and not folder.exists():  # a program ended between the two renames
+    if old.is_dir() and not folder.exists():  # a program was killed between the two renames below
         old.rename(folder)
     refuse_foreign(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -167,12 +166,13 @@ def replacing(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
         shutil.rmtree(leftover, ignore_errors=True)
     try:
         yield new
-        digests, before, present = file_digests(new), marked_files(folder), file_digests(folder)
-        if before == digests == {name: present.get(name) for name in before}:
+        digests = file_digests(new)
+        listed = marked_files(folder)
+        if listed == digests and not changed_files(folder):
             return
         (new / MARK).write_text(json.dumps({**facts, "files": digests}, indent=2) + "\n", encoding="utf-8")
-        for name, digest in present.items():
-            if name != MARK and before.get(name) != digest:
+        for name, digest in file_digests(folder).items():
+            if name != MARK and listed.get(name) != digest:  # added or edited by the user
                 copy = new / (f"{name}.edited" if name in digests else name)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(folder / name, copy)
@@ -185,5 +185,5 @@ def replacing(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def file_names(folder: Path) -> list[str]:
-    """The files in a folder and below, sorted, as paths inside it."""
+    """The paths, inside a folder, of all files in it and its subfolders; sorted."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())

@@ -17,13 +17,13 @@ from jaxdistill.core.files import make_folder_atomic
 from jaxdistill.core.paths import cache_folder
 
 SIGN_IN = {"s3": "`aws configure` or AWS_ACCESS_KEY_ID", "gs": "`gcloud auth application-default login`"}
-"""Maps schemes of addresses to how to sign in."""
+"""Maps the scheme of each supported store's addresses to how to sign in."""
 
 log = logging.getLogger(__name__)
 
 
 def checked_address(address: str | Path) -> str:
-    """The address with `://`, which `Path` shortens; raises `InputError` for other stores, and for a key in the address."""
+    """The address with its `://` restored, which `Path` shortens. Raises `InputError` if it holds a key, or is of another store."""
     scheme, _, rest = str(address).partition(":")
     path = rest.strip("/")
     if scheme not in SIGN_IN or not path:
@@ -36,17 +36,19 @@ def checked_address(address: str | Path) -> str:
 
 @contextlib.contextmanager
 def store_errors(address: str) -> Iterator[None]:
-    """Turns a store's errors into `InputError`, or into `TemporaryError` if it does not answer."""
+    """Turns a store's errors in the `with` block into `InputError`, or into `TemporaryError` if the store does not answer."""
     try:
         yield
-    except Exception as error:  # each store's client has exceptions of its own
-        number = getattr(error, "errno", None)
-        if isinstance(error, InputError) or number in (errno.ENOSPC, errno.EDQUOT) or getattr(error, "filename", None):
-            raise  # not the store's: a fault of the local disk
-        line = re.sub(r"[?][^ ]*", "", f"{type(error).__name__}: {error_line(error):.200}")  # signatures are in queries
-        is_refused = isinstance(error, ImportError | FileNotFoundError | PermissionError) or number == errno.EINVAL
-        is_refused = is_refused or str(getattr(error, "code", "")) in ("401", "403", "404")
-        if is_refused or re.search("Credentials|Forbidden", line):
+    except InputError:
+        raise
+    except Exception as error:  # the clients' exceptions have no common base
+        os_errno = getattr(error, "errno", None)
+        if os_errno in (errno.ENOSPC, errno.EDQUOT) or getattr(error, "filename", None):
+            raise  # an error of the local disk
+        line = re.sub(r"[?][^ ]*", "", f"{type(error).__name__}: {error_line(error):.200}")  # queries hold signatures
+        is_refusal = isinstance(error, ImportError | FileNotFoundError | PermissionError) or os_errno == errno.EINVAL
+        has_refusing_code = str(getattr(error, "code", "")) in ("401", "403", "404")
+        if is_refusal or has_refusing_code or re.search("Credentials|Forbidden", line):
             sign_in = SIGN_IN[address.partition(":")[0]]
             raise InputError(f"{address} is not accessible ({line}); check it, or sign in with {sign_in}.") from error
         raise TemporaryError(f"{address} cannot be reached ({line}); give the same command again.") from error
@@ -56,7 +58,7 @@ def fetched_files(address: str | Path) -> list[Path]:
     """Local copies of the objects that an address or a glob names, sorted; empty if there are none."""
     address = checked_address(address)
     client, versions = objects(address)
-    names = [name for name in versions if glob.has_magic(address) or name == address]
+    names = [name for name in versions if glob.has_magic(address) or name == address]  # not those below an address
     return [_fetched(client, name, {name: versions[name]}) for name in names]
 
 
@@ -75,8 +77,8 @@ def fetched_folder(address: str | Path, patterns: Sequence[str]) -> Path:
 
 
 def objects(address: str) -> tuple[Any, dict[str, str]]:
-    """fsspec's client, and the addresses of the objects at or below one, or that a glob matches, with what the store says of each,
-    which changes when it is replaced."""
+    """Lists the objects at or below an address, or those that match a glob.
+    Returns fsspec's client of the store, and the version of each object by its address: a text that changes with the content."""
     import fsspec  # imported here: only addresses need it
 
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs the traceback of an error that it also raises
@@ -91,7 +93,7 @@ def objects(address: str) -> tuple[Any, dict[str, str]]:
 
 
 def _fetched(client: Any, root: str, versions: Mapping[str, str]) -> Path:
-    """The local copy of objects at or below `root`, by address; each version is downloaded once."""
+    """The local copy of the object or folder at `root`; `versions` (see `objects`) that are in the cache are not downloaded again."""
     folder = cache_folder() / "fetched" / address_digest(json.dumps([root, versions]))
     name = root.rpartition("/")[2]
 
@@ -106,5 +108,5 @@ def _fetched(client: Any, root: str, versions: Mapping[str, str]) -> Path:
 
 
 def address_digest(address: str) -> str:
-    """Name of the cache folder for an address."""
+    """The name of the cache's subfolder for an address."""
     return hashlib.sha256(address.encode()).hexdigest()[:16]
