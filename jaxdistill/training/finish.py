@@ -176,7 +176,7 @@ def student_facts(
     config: Config, workdir: Path, student: SentenceModel, teachers: Sequence[SentenceModel], command: str
 ) -> Facts:
     """What the model card says of a student before it learns anything."""
-    names = [model.source for model in teachers] or config.teacher.given
+    names = [model.source for model in teachers] or config.teacher.target_sources
     origin = origin_of(*(teachers if config.student.model == "teacher" else [*teachers, student]))
     source, specs = student.source, [*names, stage_export(config.student.model, workdir)]
     for spec in sorted(filter(None, specs), key=len, reverse=True):  # longest first: a spec may be part of another
