@@ -18,7 +18,7 @@ from jaxdistill.data.views import PAIRS, RATES
 from jaxdistill.models.checkpoints.model import SentenceModel
 
 SAMPLE = 4096  # rows sampled to check a tokenizer or a view, or to choose a length
-DELETING = (*RATES, "delete_one_word")  # Views that delete words, and so do not change a sentence of one word
+DELETING = (*RATES, "delete_one_word")  # views that delete words, and so do not change a sentence of one word
 
 Item = TypeVar("Item")
 
@@ -74,7 +74,7 @@ def tokenised_text(
     for column in columns_of_views(store, views):
         _check_unknown(data, model, column, store.unknown(column))
     deleting = {view for view in views if view not in store.columns and view.partition(":")[0] in DELETING}
-    rows = np.arange(0, store.rows, -(-store.rows // SAMPLE))
+    rows = np.arange(0, store.rows, -(-store.rows // SAMPLE))  # evenly spaced, at most `SAMPLE`
     if deleting and (share := float(np.mean(store.counts_of(TEXT, rows).words < 2))) > 0.5:
         log.warning(
             "warning: the view %s leaves %.0f %% of the sentences as they are, because they have one word between spaces; "
@@ -85,13 +85,13 @@ def tokenised_text(
 
 def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: TokenStore) -> None:
     """Raises `InputError` if too much of a sample of the text is unknown to the tokenizer of `model`."""
-    rows = range(0, store.rows, -(-store.rows // SAMPLE))
+    rows = range(0, store.rows, -(-store.rows // SAMPLE))  # evenly spaced, at most `SAMPLE`
     for column in columns_of_views(store, views):
         texts = [store.text(column, row) for row in rows]
         prompts = [model.role_prompts[role] for role in store.roles(column, rows)]
         unknown = unknown_id(model.tokenizer)
-        read = words.tokenised_words(model.tokenizer, texts, prompts, model.max_length, unknown=unknown)
-        _check_unknown(data, model, column, read.unknown)
+        tokenised = words.tokenised_words(model.tokenizer, texts, prompts, model.max_length, unknown=unknown)
+        _check_unknown(data, model, column, tokenised.unknown)
 
 
 def _check_unknown(data: Data, model: SentenceModel, column: str, unknown: words.Unknown) -> None:
@@ -108,18 +108,19 @@ def _check_unknown(data: Data, model: SentenceModel, column: str, unknown: words
 
 def columns_of_views(store: TokenStore, views: Sequence[str]) -> list[str]:
     """The columns that views read: a view that is not a column reads `text` and, if the text has it, `second`."""
-    read = set(views)
-    if not read <= set(store.columns):
-        read |= {TEXT, SECOND}
-    return [name for name in store.columns if name in read]
+    names = set(views)
+    if not names <= set(store.columns):
+        names |= {TEXT, SECOND}
+    return [name for name in store.columns if name in names]
 
 
 def columns_read(data: Data, views: Sequence[str]) -> dict[str, str]:
     """The part of `data.columns` that the student reads: `text`, the columns of its `views`, and `second` for views of pairs."""
-    columns, read = dict(data.columns) or {TEXT: TEXT}, {TEXT, *views}
-    if read & {*PAIRS}:
-        read.add(SECOND)
-    return {name: column for name, column in columns.items() if name in read}
+    columns = dict(data.columns) or {TEXT: TEXT}
+    names = {TEXT, *views}
+    if names & {*PAIRS}:
+        names.add(SECOND)
+    return {name: column for name, column in columns.items() if name in names}
 
 
 def sampled_ids(data: Data, views: Sequence[str], model: SentenceModel, most: int) -> list[np.ndarray]:

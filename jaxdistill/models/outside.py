@@ -15,7 +15,7 @@ from jaxdistill.data.text import digest_of_file
 from jaxdistill.models.checkpoints.model import is_on_hub, locate, prompt_text
 from jaxdistill.models.vectors import sigmoid
 
-PREFIX = "sentence_transformers:"  # Begins the name of a cross-encoder that sentence-transformers loads and runs
+PREFIX = "sentence_transformers:"  # begins the name of a cross-encoder that sentence-transformers loads and runs
 PAIRS = 512  # pairs scored in one call; signals such as Ctrl-C are handled between calls
 
 
@@ -45,7 +45,7 @@ class Reranker:
     """A cross-encoder, also a causal one, that sentence-transformers runs; it never runs code that comes with a model."""
 
     def __init__(self, source: str, *, prompt: str = "", max_length: int = 0, batch_size: int = 32):
-        """`source` begins with `PREFIX`; the other arguments are as in `load_model`."""
+        """`source` begins with `PREFIX`; the other arguments are as in `inference.load`."""
         self.source = source
         self._name = source.removeprefix(PREFIX)
         self._batch_size = batch_size

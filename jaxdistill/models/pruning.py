@@ -36,7 +36,7 @@ from jaxdistill.models.model_text import sampled_ids
 from jaxdistill.models.surgery import from_layers
 from jaxdistill.models.teacher import ModelContext
 
-BATCH = 32  # Sentences per batch in which activations are measured
+BATCH = 32  # sentences per batch in which activations are measured
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,8 @@ def closeness(student: Float[np.ndarray, "n e"], target: Float[np.ndarray, "n e"
 def pruned(model: SentenceModel, units: int, energies: Mapping[str, Float[Array, " _"]]) -> SentenceModel:
     """The model with only the `units` of each feed-forward network that have the highest scores, see the top of this file. `energies`
     maps the path of each layer to the energies of its units."""
-    old, params = model.definition.architecture, dict(model.params)
+    old = model.definition.architecture
+    params = dict(model.params)
     check_size("student.intermediate", units, old.intermediate_size, "the encoder's")
     for index in range(1 if old.shared_layers else old.layers):
         # `energies` are the whole model's, so the units that one layer loses do not change the scores of others.

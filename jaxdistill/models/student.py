@@ -16,7 +16,7 @@ from jaxdistill.models.checkpoints.model import SentenceModel, check_size, load_
 from jaxdistill.models.teacher import ModelContext, Prompting, Teacher
 from jaxdistill.models.trim import trimmed_to_text
 
-RIDGE = 0.01  # Penalty on the squared kernel, relative to the mean variance of the student's dimensions
+RIDGE = 0.01  # penalty on the squared kernel, relative to the mean variance of the student's dimensions
 
 Examples = Callable[[SentenceModel], tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n e"]]]
 """Maps a model to its vectors of some training sentences, without its Normalize module, and the targets of these sentences."""
@@ -173,19 +173,20 @@ class Headed(Student):
         return student if self.keep_head or self.head == "none" else surgery.drop_head(student)
 
 
-def affine_map(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n e"]) -> dict[str, np.ndarray]:
-    """`kernel` and `bias` of the ridge regression that maps a student's pooled vectors `x` to the targets `y`."""
+def affine_map(vectors: Float[np.ndarray, "n d"], targets: Float[np.ndarray, "n e"]) -> dict[str, np.ndarray]:
+    """`kernel` and `bias` of the ridge regression that maps a student's pooled vectors to their targets."""
     # float64: a Gram matrix squares the condition number.
-    centre = x.mean(axis=0, dtype=np.float64)
-    centred = x - centre
+    centre = vectors.mean(axis=0, dtype=np.float64)
+    centred = vectors - centre
     gram = centred.T @ centred
     penalty = RIDGE * np.trace(gram) / len(gram) or 1.0  # if all rows are equal, the trace is 0
-    products = centred.T @ (y - y.mean(axis=0, dtype=np.float64))
+    products = centred.T @ (targets - targets.mean(axis=0, dtype=np.float64))
     kernel = np.linalg.solve(gram + penalty * np.eye(len(gram)), products)
-    affine = {"kernel": kernel.astype(np.float32), "bias": (y.mean(axis=0) - centre @ kernel).astype(np.float32)}
-    mapped = x @ affine["kernel"] + affine["bias"]
-    cosines = np.sum(mapped * y, axis=1) / np.linalg.norm(mapped, axis=1) / np.linalg.norm(y, axis=1)
-    log.info("student: fitted to %s targets; mean cosine to the teacher %.3f", f"{len(x):,}", cosines.mean())
+    bias = targets.mean(axis=0) - centre @ kernel
+    affine = {"kernel": kernel.astype(np.float32), "bias": bias.astype(np.float32)}
+    mapped = vectors @ affine["kernel"] + affine["bias"]
+    cosines = np.sum(mapped * targets, axis=1) / np.linalg.norm(mapped, axis=1) / np.linalg.norm(targets, axis=1)
+    log.info("student: fitted to %s targets; mean cosine to the teacher %.3f", f"{len(vectors):,}", cosines.mean())
     return affine
 
 

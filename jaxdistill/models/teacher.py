@@ -17,7 +17,7 @@ from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import sentence_roles
 from jaxdistill.models.outside import Reranker
 
-Labeller = SentenceModel | Reranker  # A model that scores the pairs of the text
+Labeller = SentenceModel | Reranker  # a model that scores the pairs of the text
 
 log = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.checkpoints.tokenizer import CONFIG, SPECIAL_TOKENS, named_tokens, read_tokenizer, tokenizer_json
 from jaxdistill.models.model_text import sentence_roles
 
-FORMAT = 2  # Version of trimming, part of the digest; bump to invalidate trimmed tokenizers in caches
+FORMAT = 2  # version of trimming, part of the digest; bump to invalidate trimmed tokenizers in caches
 WORDS = "transformer/embeddings/word/embedding"
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))  # entries for bytes (`byte_fallback`)
 
@@ -73,7 +73,7 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
         for entry in entries - {token["content"] for token in content["added_tokens"]}:
             symbols = list(entry)
             while pairs := [(ranks[pair], index) for index, pair in enumerate(pairwise(symbols)) if pair in ranks]:
-                index = min(pairs)[1]
+                index = min(pairs)[1]  # the leftmost pair of the lowest rank
                 symbols[index : index + 2] = [symbols[index] + symbols[index + 1]]
                 entries.add(symbols[index])
     if model["type"] == "Unigram":

@@ -34,7 +34,7 @@ HUB_FILES = ["README.md", "*.json", "*.txt", "*.model", "*.safetensors", "*pytor
 POOLER = "transformer/pooler/"
 TOKEN_TYPES = "transformer/embeddings/token_type/embedding"
 NO_PROMPT = "none"
-TOKENISED_ROWS = 4096  # Number of texts tokenised in one call, on all cores
+TOKENISED_ROWS = 4096  # texts tokenised in one call, on all cores
 
 
 def locate(spec: str) -> Path:
@@ -69,8 +69,8 @@ def is_on_hub(spec: str) -> bool:
 
 
 def read_card(folder: Path, source: str) -> dict[str, tuple[str, ...]]:
-    """The fields `base_models` and `languages` of a `SentenceModel`, from the model card in its folder; only cards of this
-    project's exports name their base models, and any other checkpoint is its own, by the name `source`."""
+    """The fields `base_models` and `languages` of a `SentenceModel`, from the model card in `folder`. For anything but an export of
+    this project, the only base model is the checkpoint itself, named `source`."""
     from huggingface_hub import ModelCard
 
     try:
@@ -122,8 +122,7 @@ class SentenceModel:
     source: str  # the model's name, or what it was made from, for logs, errors and model cards
     tokenizer_folder: Path  # an export copies `tokenizer_config.json` and similar files from here
     checkpoint_prompt: str | None = None  # name of the checkpoint's default prompt, which `default_prompt` may override
-    base_models: tuple[str, ...] = ()
-    """For an export of this project, the models that it was made from; for any other checkpoint, itself."""
+    base_models: tuple[str, ...] = ()  # what an export of this project was made from; any other checkpoint: itself
     languages: tuple[str, ...] = ()
     unread_pooler: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """BERT's pooler if the pooling does not read it. Exports keep it, because a cross-encoder may start from them."""
@@ -207,7 +206,7 @@ class SentenceModel:
         return dataclasses.replace(self, tokenizer=tokenizer, max_length=length)
 
     def with_params(self, params: Params) -> "SentenceModel":
-        """The same model with other weights, such as trained ones."""
+        """The same model with other weights, such as trained ones, in float32."""
         return dataclasses.replace(self, params={path: np.asarray(params[path], np.float32) for path in self.params})
 
 
@@ -262,9 +261,10 @@ def load_model(
 
 
 def _definition(architecture: Architecture, modules: Modules, pooling: str, folder: Path) -> EncoderDefinition:
-    """The encoder that `modules` describe, or with `pooling`, if not empty, in place of their pooling or classification head."""
+    """The encoder that `modules` describe; a `pooling` that is not empty replaces theirs, or their classification head."""
     chosen = Pooling.parse(pooling) if pooling else modules.pooling
-    stated = f"head of {modules.labels} label(s)" if modules.labels else modules.pooling
+    labels = modules.labels
+    stated = f"head of {labels} label(s)" if labels else modules.pooling
     if pooling and stated not in (None, chosen):
         logger.warning("%s: pooling=%s instead of the checkpoint's own %s", folder, pooling, stated)
     if chosen is not None:
@@ -273,12 +273,10 @@ def _definition(architecture: Architecture, modules: Modules, pooling: str, fold
             architecture=architecture, pooling=chosen, dense=tuple(layer for layer, _ in modules.dense),
             normalize=modules.normalize, similarity=modules.similarity,
         )  # fmt: skip
-    if modules.labels == 1:
+    if labels == 1:
         return cross_definition(architecture)
-    if modules.labels:
-        raise InputError(
-            f"{folder} is a classifier with {modules.labels} labels; a cross-encoder has one. Name a pooling."
-        )
+    if labels > 1:
+        raise InputError(f"{folder} is a classifier with {labels} labels; a cross-encoder has one. Name a pooling.")
     raise InputError(
         f"{folder} does not say how to pool token vectors; set student.pooling, teacher.pooling or --pooling: {POOLING_HELP}."
     )

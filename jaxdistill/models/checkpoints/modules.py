@@ -24,7 +24,7 @@ POOLINGS = {
     "pooling_mode_lasttoken": ("lasttoken", "last"),
 }
 """Maps sentence-transformers' old flags to its newer values of `pooling_mode`, and to our names of poolings."""
-CLASSIFIER = "ForSequenceClassification"  # Ending of the class in `architectures` of a classifier's `config.json`
+CLASSIFIER = "ForSequenceClassification"  # ending of the class in `architectures` of a classifier's `config.json`
 STATIC = "StaticEmbedding"  # sentence-transformers' module for a table of token vectors, see `checkpoints/static.py`
 TOKENS = "token_embeddings"  # sentence-transformers' name for the vectors that pooling reads
 LAYER_POOLING = "LayerPooling"  # this project's module for poolings that sentence-transformers lacks

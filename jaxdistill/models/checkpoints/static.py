@@ -20,7 +20,7 @@ from jaxdistill.models.checkpoints.tokenizer import read_tokenizer, tokenizer_js
 from jaxdistill.models.checkpoints.weights import check_finite, read_checkpoint
 
 TABLE = "transformer/embeddings/word/embedding"
-MAX_LENGTH = 1 << 20  # Maximum tokens per sentence if a folder states none
+MAX_LENGTH = 1 << 20  # maximum tokens per sentence if a folder states none
 POOLING = Pooling(tokens="mean")
 
 

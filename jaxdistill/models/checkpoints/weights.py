@@ -97,6 +97,7 @@ def params_from_tensors(
       names: maps our paths to the names in a plain encoder's checkpoint, or to a part of a tensor, cut along its first axis.
       shapes: maps our paths to shapes.
       prefixes: prefixes that the family's task models put before the names.
+      source: the folder, for errors.
       frozen: do not copy float32 and bfloat16 tensors, and keep their dtype.
     """
     # A whole tensor is part 0 of 1.
@@ -119,7 +120,7 @@ def params_from_tensors(
     params = {}
     for path, part in parts.items():
         tensor = found[part.name]
-        rows_of_part, *row_shape = shapes[path][::-1] if path.endswith("/kernel") else shapes[path]
+        rows_of_part, *row_shape = shapes[path][::-1] if path.endswith("/kernel") else shapes[path]  # torch's layout
         shape = (part.count * rows_of_part, *row_shape)
         if tensor.shape != shape or tensor.dtype.kind in "iub":  # integers or booleans
             raise InputError(

@@ -19,7 +19,7 @@ from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import evenly_sampled, prompted_rows
 from jaxdistill.models.student import Examples, Headed, StudentInputs, affine_map
 
-RARITY = 1e-3  # Frequency of a token, as a fraction of the text's tokens, at which its weight is one half
+RARITY = 1e-3  # frequency of a token, as a fraction of the text's tokens, at which its weight is one half
 MIN_ROWS = 4  # examples per dimension to fit an affine map; from fewer, a rotation, which loses no direction
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Static(Headed):
         if self.head != "none":
             return super().fitted(student, examples)
         vectors, target_vectors = examples(student)
-        if vectors.shape[1] != target_vectors.shape[1]:  # for objectives that compare vectors of any width
+        if vectors.shape[1] != target_vectors.shape[1]:  # an objective may compare vectors of different widths
             return student
         if len(vectors) < MIN_ROWS * vectors.shape[1]:
             from scipy.linalg import orthogonal_procrustes  # 0.2 seconds, like `kmeans2`
@@ -110,7 +110,7 @@ class Static(Headed):
 
 
 def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[int, list[int]]:
-    """Adds the words that the tokenizer splits to it as tokens; maps the id of each to the ids of its former tokens."""
+    """Adds each word that the tokenizer splits as a new token; maps the new id to the ids of the word's former tokens."""
     pieces = {word: tokenizer.encode(word).ids for word in map(str.strip, words)}
     split = {word: ids for word, ids in pieces.items() if len(ids) > 1}
     # `lstrip`: the space before a word is part of it, as in byte-level BPE.

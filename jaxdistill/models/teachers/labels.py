@@ -70,11 +70,10 @@ def scores_of(labeller: Labeller, inputs: TargetInputs) -> Float[np.ndarray, "ro
     store, columns, logits = inputs.text, inputs.objective.scored, inputs.objective.logits
     folder = cache_folder(inputs.data.cache_folder) / "labels"
     cached = partial(targets.cached_vectors, folder, progress=inputs.progress)
+    dtype = inputs.compute_dtype
     # With title and columns, everything that determines the result.
-    origin = f"{labeller.digest()} {store.content_digest} {np.dtype(inputs.compute_dtype).name}"
-    embedder = labeller
-    if isinstance(labeller, SentenceModel):
-        embedder = Embedder(labeller, compute_dtype=inputs.compute_dtype)
+    origin = f"{labeller.digest()} {store.content_digest} {np.dtype(dtype).name}"
+    embedder = Embedder(labeller, compute_dtype=dtype) if isinstance(labeller, SentenceModel) else labeller
 
     if isinstance(embedder, Reranker) or embedder.model.definition.reads_pairs:
 

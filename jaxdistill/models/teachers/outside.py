@@ -22,8 +22,8 @@ from jaxdistill.models.model_text import sentence_roles
 from jaxdistill.models.teacher import ModelContext, Prompting, TargetInputs
 from jaxdistill.models.teachers.vectors import StoredVectors
 
-BLOCK_ROWS = 1024  # Rows in a block of the cache: fewer than for a model, because a service's vectors may cost money
-functions: dict[str, Callable[..., Any]] = {}  # Functions by the names that `Function.of` registers
+BLOCK_ROWS = 1024  # rows in a block of the cache: fewer than for a model, because a service's vectors may cost money
+functions: dict[str, Callable[..., Any]] = {}  # functions by the names that `Function.of` registers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class OutsideVectors(StoredVectors):
 
     def vector_width(self) -> int:
         """Width of the vectors."""
-        return self.dims or self.embed(["a"], "").shape[1]
+        return self.dims or self.embed(["a"], "").shape[1]  # that of any text's vector
 
     def embed(self, texts: Sequence[str], role: str) -> Float[np.ndarray, "n e"]:
         """The vectors of at most `texts_per_call` texts of one `role`, which is empty for texts without a role."""
