@@ -42,8 +42,7 @@ SLOTS_PER_SENTENCE = 32
 class TokenVectors(NamedTuple):
     """The vectors of a sentence's tokens."""
 
-    vectors: Float[np.ndarray, "t e"]
-    """Before pooling. Includes special tokens and the prompt, because poolings count them."""
+    vectors: Float[np.ndarray, "t e"]  # before pooling; also of special tokens and the prompt, which poolings count
     offsets: Integer[np.ndarray, "t 2"]
     """Begin and end of each token in the sentence, in characters; (0, 0) for special tokens and the prompt."""
 
@@ -98,19 +97,12 @@ class Embedder:
         return texts[name]
 
     def encode(
-        self,
-        sentences: str | Iterable[str],
-        *,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        role: str | Sequence[str] | None = None,
-        batch_size: int | None = None,
-        show_progress_bar: bool | str | Advance = False,
-        normalize_embeddings: bool = False,
-        truncate_dim: int | None = None,
-        params: Params | None = None,
-        output: Literal["sentences", "tokens"] = "sentences",
-    ) -> Any:
+        self, sentences: str | Iterable[str], *,
+        prompt_name: str | None = None, prompt: str | None = None, role: str | Sequence[str] | None = None,
+        batch_size: int | None = None, show_progress_bar: bool | str | Advance = False,
+        normalize_embeddings: bool = False, truncate_dim: int | None = None,
+        params: Params | None = None, output: Literal["sentences", "tokens"] = "sentences",
+    ) -> Any:  # fmt: skip
         """Vectors of `sentences`, float32 `[n, e]`, in their order; for a single string, one vector `[e]`.
 
         >>> model.encode(["A cat sleeps.", "It rains."]).shape, model.encode("A cat sleeps.", truncate_dim=4).shape

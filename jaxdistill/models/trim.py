@@ -13,10 +13,11 @@ import hashlib
 import json
 import logging
 import string
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice, pairwise
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Integer
@@ -56,30 +57,7 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
         for token in processor.get("special_tokens", {}).values():
             special |= set(token["tokens"])
     entries = {entry_of_id[id] for id in used if id in entry_of_id} | (special & ids.keys())
-    if model["type"] != "WordLevel":
-        # The characters of the entries and of ASCII, and bytes, spell other words.
-        prefix = model.get("continuing_subword_prefix") or ""
-        characters = {character for entry in entries for character in entry.removeprefix(prefix)}
-        characters |= set(string.printable)
-        spelling = characters | {prefix + character for character in characters}
-        if model.get("byte_fallback"):
-            spelling |= set(BYTES)
-        if any('"ByteLevel"' in json.dumps(content.get(step)) for step in ("pre_tokenizer", "normalizer")):
-            spelling |= set(pre_tokenizers.ByteLevel.alphabet())
-        entries |= spelling & ids.keys()  # some are no entries of this tokenizer
-    if model["type"] == "BPE":
-        # Adds the results of all merges that lead from characters to an entry, in the order in which BPE makes them.
-        ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
-        for entry in entries - {token["content"] for token in content["added_tokens"]}:
-            symbols = list(entry)
-            while pairs := [(ranks[pair], index) for index, pair in enumerate(pairwise(symbols)) if pair in ranks]:
-                index = min(pairs)[1]  # the leftmost pair of the lowest rank
-                symbols[index : index + 2] = [symbols[index] + symbols[index + 1]]
-                entries.add(symbols[index])
-    if model["type"] == "Unigram":
-        least_likely, _ = min(model["vocab"], key=itemgetter(1))
-        entries.add(least_likely)
-    # From here on, the remaining entries get consecutive ids, in the same order.
+    entries |= _entries_around(entries, content, ids.keys())
     new_ids = {old: new for new, old in enumerate(sorted(ids[entry] for entry in entries))}
     if model["type"] == "Unigram":
         model["vocab"] = [piece for old, piece in enumerate(model["vocab"]) if old in new_ids]
@@ -95,6 +73,36 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
         for token in processor.get("special_tokens", {}).values():
             token["ids"] = [new_ids[ids[text]] for text in token["tokens"]]
     return Tokenizer.from_str(tokenizer_json(content | {"added_tokens": added}))
+
+
+def _entries_around(entries: Set[str], content: Mapping[str, Any], vocabulary: Set[str]) -> set[str]:
+    """Entries that must stay with `entries`, see the top of this file; `content` is the whole tokenizer's, as JSON."""
+    model = content["model"]
+    around = set[str]()
+    if model["type"] != "WordLevel":
+        # The characters of the entries and of ASCII, and bytes, spell other words.
+        prefix = model.get("continuing_subword_prefix") or ""
+        characters = {character for entry in entries for character in entry.removeprefix(prefix)}
+        characters |= set(string.printable)
+        around |= characters | {prefix + character for character in characters}
+        if model.get("byte_fallback"):
+            around |= set(BYTES)
+        if any('"ByteLevel"' in json.dumps(content.get(step)) for step in ("pre_tokenizer", "normalizer")):
+            around |= set(pre_tokenizers.ByteLevel.alphabet())
+        around &= vocabulary
+    if model["type"] == "BPE":
+        # The results of all merges that lead from characters to an entry, in the order in which BPE makes them.
+        ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
+        for entry in (entries | around) - {token["content"] for token in content["added_tokens"]}:
+            symbols = list(entry)
+            while pairs := [(ranks[pair], index) for index, pair in enumerate(pairwise(symbols)) if pair in ranks]:
+                index = min(pairs)[1]  # the leftmost pair of the lowest rank
+                symbols[index : index + 2] = [symbols[index] + symbols[index + 1]]
+                around.add(symbols[index])
+    if model["type"] == "Unigram":
+        least_likely, _ = min(model["vocab"], key=itemgetter(1))
+        around.add(least_likely)
+    return around
 
 
 def old_ids(before: Tokenizer, after: Tokenizer) -> Integer[np.ndarray, " v"]:

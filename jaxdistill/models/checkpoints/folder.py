@@ -158,14 +158,15 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
     width, is_static = definition.architecture.hidden_size, definition.architecture.is_static
     # Kind, settings and tensors of each module.
     dense: list[tuple[str, dict[str, Any], dict[str, np.ndarray]]] = []
+    activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
     for index, layer in enumerate(definition.dense):
-        kind, config = "LayerNorm", {"dimension": layer.in_features}
+        config: dict[str, Any] = {"dimension": layer.in_features}
         if isinstance(layer, Dense):
-            activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
-            kind, config = "Dense", {name: getattr(layer, name) for name in ("in_features", "out_features", "bias")}
+            config = {name: getattr(layer, name) for name in ("in_features", "out_features", "bias")}
             config["activation_function"] = activations[layer.activation]
         if definition.dense_on_tokens and not is_static:
             config["module_input_name"] = modules.TOKENS
+        kind = "Dense" if isinstance(layer, Dense) else "LayerNorm"
         dense.append((kind, config, tensors_from_params(params, modules.sentence_tensors(index, layer))))
     chain = [(modules.STATIC if is_static else "Transformer", {}, {})]
     if is_static:

@@ -95,10 +95,8 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
             dynamic_shapes={name: any_size for name in names},
             input_names=names,
             output_names=["logits"] if model.definition.reads_pairs else ["last_hidden_state", "sentence_embedding"],
-            opset_version=18,
-            dynamo=True,
-            verbose=False,
-        )
+            opset_version=18, dynamo=True, verbose=False,
+        )  # fmt: skip
     assert program is not None  # `dynamo=True` returns the program
     graph = program.model_proto
     del graph.graph.value_info[:]  # shapes of weights that were transposed later would be wrong

@@ -68,11 +68,9 @@ def read_tokenizer(
         adds_none = not tokenizer.num_special_tokens_to_add(is_pair=False)
         if settings and has_code and config.get("add_eos_token") and adds_none:
             end = _content(config["eos_token"])
-            template = processors.TemplateProcessing(
-                single=["$A", end],
-                pair=["$A", end, "$B:1", f"{end}:1"],
-                special_tokens=[(end, tokenizer.token_to_id(end))],
-            )
+            special_tokens = [(end, tokenizer.token_to_id(end))]
+            pair = ["$A", end, "$B:1", f"{end}:1"]
+            template = processors.TemplateProcessing(single=["$A", end], pair=pair, special_tokens=special_tokens)
             steps = [template] if tokenizer.post_processor is None else [tokenizer.post_processor, template]
             tokenizer.post_processor = processors.Sequence(steps)
         tokenizer.no_padding()
@@ -177,7 +175,7 @@ def _check_reads_vocabulary(tokenizer: tokenizers.Tokenizer, folder: Path) -> No
     """Raises `InputError` if the tokenizer knows at most half of a sample of its own vocabulary's words. This happens if the
     settings name another class than the one that made the vocabulary."""
     size = tokenizer.get_vocab_size(with_added_tokens=True)
-    entries = [tokenizer.id_to_token(id) or "" for id in range(0, size, max(1, size // 200))]
+    entries = [tokenizer.id_to_token(id) or "" for id in range(0, size, max(1, size // 200))]  # about 200
     words = [entry.removeprefix("##").strip("\u2581\u0120") for entry in entries]  # without marks of spaces
     words = [word for word in words if word.isalnum()]
     # SentencePiece puts U+2581, its mark of a space, before an unknown word too.

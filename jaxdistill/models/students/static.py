@@ -2,10 +2,11 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Float
 from tokenizers import AddedToken, Tokenizer
 
@@ -62,14 +63,8 @@ class Static(Headed):
         encodings = student.encodings(evenly_sampled(texts, 1 << 17))  # at most 131,072 sentences
         sampled_tokens = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64)
         frequency = np.bincount(sampled_tokens, minlength=entries) / max(len(sampled_tokens), 1)
-        # Each token is read as a sentence, between the special tokens that the tokenizer puts around any text.
-        encoding = model.tokenizer.encode("a")
-        inner = [index for index, is_special in enumerate(encoding.special_tokens_mask) if not is_special]
-        begin, end = (inner[0], inner[-1] + 1) if inner else (1, 1)
-        before, after = encoding.ids[:begin], encoding.ids[end:]
-        tokens = [words.get(token, [token]) for token in range(entries)]
-        embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(context.precision))
-        vectors = embedder.encode_ids([np.array([*before, *token, *after], np.int32) for token in tokens])
+        pieces = [words.get(token, [token]) for token in range(entries)]
+        vectors = token_vectors(model, pieces, dtype_of(context.precision))
         dropped = static.dropped_id(tokenizer)
         table = initial_table(vectors, frequency, self.width, dropped)
         architecture = static.architecture_of(table, dropped)
@@ -116,6 +111,16 @@ def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[int, list[int]
     # `lstrip`: the space before a word is part of it, as in byte-level BPE.
     tokenizer.add_tokens([AddedToken(word, single_word=True, lstrip=True, normalized=True) for word in split])
     return {token: ids for word, ids in split.items() if (token := tokenizer.token_to_id(word)) is not None}
+
+
+def token_vectors(model: SentenceModel, pieces: Sequence[Sequence[int]], dtype: DTypeLike) -> Float[np.ndarray, "v e"]:
+    """The model's vector of each of its tokens, or of several `pieces`, read as a sentence: between special tokens."""
+    encoding = model.tokenizer.encode("a")  # to see which special tokens the tokenizer puts around a text
+    inner = [index for index, is_special in enumerate(encoding.special_tokens_mask) if not is_special]
+    begin, end = (inner[0], inner[-1] + 1) if inner else (1, 1)  # without any, after the first special token
+    before, after = encoding.ids[:begin], encoding.ids[end:]
+    sentences = [np.array([*before, *ids, *after], np.int32) for ids in pieces]
+    return Embedder(model.as_pooled(), compute_dtype=dtype).encode_ids(sentences)
 
 
 def initial_table(
