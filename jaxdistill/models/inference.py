@@ -154,7 +154,7 @@ class Embedder:
     """Vectors of documents: `encode` in the role `document`, with its other options."""
 
     def similarity(self, first: Any, second: Any) -> Float[np.ndarray, "n k"]:
-        """Similarity of each vector of `first`, `[n, e]`, with each of `second`, `[k, e]`; a single vector counts as one row.
+        """Similarity of each vector of `first`, `[n, e]`, with each of `second`, `[k, e]`. A single vector counts as one row.
         It is the cosine, in [-1, 1], or the dot product if the checkpoint's `similarity_fn_name` says so.
 
         >>> vectors = model.encode(["A cat sleeps.", "It rains."])
@@ -196,7 +196,7 @@ class Embedder:
         return scores if logits else sigmoid(scores)
 
     def as_embed(self, params: Params | None = None, *, progress: bool | str = False) -> Embed:
-        """The model as evaluations use it: `encode`, or for a cross-encoder, a scorer of pairs that raises if vectors are wanted."""
+        """The model as evaluations use it: the function `encode`, or for a cross-encoder, a scorer of pairs without vectors."""
         if self.model.definition.reads_pairs:
             return PairScorer(partial(self.score, params=params, show_progress_bar=progress), self.encode)
         return partial(self.encode, params=params, show_progress_bar=progress)
@@ -259,7 +259,7 @@ class Embedder:
 
 
 def ensemble(members: Sequence[Embedder], *, progress: bool = False) -> PairScorer:
-    """Scores pairs by the mean score of several models of one kind, see `refuse_mixed` (Trans-Encoder, arXiv 2109.13059, Table 1)."""
+    """Scores pairs by the mean score of several models of one kind (Trans-Encoder, arXiv 2109.13059, Table 1)."""
     refuse_mixed([member.model for member in members])
 
     def score(first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
@@ -327,8 +327,8 @@ def load(
 def make_embed(
     definition: EncoderDefinition, mesh: Mesh, compute_dtype: DTypeLike, *, tokens: bool = False
 ) -> Callable[[Params, Tokens], Array]:
-    """A jitted function from parameters and a batch to sentence vectors `[g, n, e]`, without dropout; with `tokens`, to vectors of
-    tokens `[g, r, l, e]`. The groups `g` are split over the mesh, and every process gets all vectors."""
+    """A jitted function from parameters and a batch to sentence vectors `[g, n, e]`, without dropout. With `tokens`, it gives
+    vectors of tokens, `[g, r, l, e]`. The groups `g` are split over the mesh, and every process gets all vectors."""
     function = embed_tokens if tokens else embed
 
     def embed_batch(params: Params, tokens: Tokens) -> Array:

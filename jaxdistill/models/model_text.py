@@ -65,7 +65,7 @@ def tokenised_text(
     data: Data, model: SentenceModel, views: Sequence[str], *, max_length: int, progress: bool,
     chunking: Chunking | None = None,
 ) -> TokenStore:  # fmt: skip
-    """The text tokenised for a model; raises `InputError` if too much of a column that its views read is unknown to the tokenizer."""
+    """The text tokenised for a model. Raises `InputError` if too much of a column that its views read is unknown to the tokenizer."""
     store = build_store(
         split_specs(data.text), tokenizer=model.tokenizer, max_length=max_length, cache_folder=cache_folder(data.cache_folder),
         columns=dict(data.columns) or (TEXT,), prompts=model.role_prompts, roles=sentence_roles(data), dedupe=data.dedupe,

@@ -20,7 +20,7 @@ PAIRS = 512  # pairs scored in one call; signals such as Ctrl-C are handled betw
 
 
 def loaded(class_name: str, model: str, **options: Any) -> Any:
-    """`model`, loaded by the class `class_name` of sentence-transformers with its `options`; raises `InputError` if that fails."""
+    """Loads `model` with the class `class_name` of sentence-transformers and its `options`; raises `InputError` if that fails."""
     try:
         import sentence_transformers
     except ImportError as error:

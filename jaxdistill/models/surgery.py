@@ -55,7 +55,7 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
     old = model.definition.architecture
     chosen = layer_indices(layers, old.layers)
     params = {path: array for path, array in model.params.items() if not path.startswith(LAYERS)}
-    stored = (0,) if old.shared_layers else chosen
+    stored = (0,) if old.shared_layers else chosen  # shared layers have one set of weights
     for new, index in enumerate(stored):
         prefix = f"{LAYERS}{index}/"
         layer = {path.removeprefix(prefix): array for path, array in model.params.items() if path.startswith(prefix)}
@@ -126,7 +126,7 @@ def plain_architecture(old: Architecture, family: str, **changes: Any) -> Archit
 
 
 def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> SentenceModel:
-    """The model with embedding tables of `width` and a projection to the width of its layers: SimTDE's student, in ELECTRA's form.
+    """The model with embedding tables of `width`, projected to the width of its layers: SimTDE's student, in ELECTRA's form.
     `init` is `random`, or `svd` for tables and a projection that are fitted to the model's, see `_fitted_embeddings`."""
     old, pooling = model.definition.architecture, model.definition.pooling
     if width >= old.hidden_size or old.family not in COMPACTED or pooling.tokens == "pooler":

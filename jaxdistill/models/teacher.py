@@ -110,8 +110,7 @@ class Prompting:
     export stores it as its prompt `document`."""
 
     def prompted(self, data: Data, model: SentenceModel, section: str) -> SentenceModel:
-        """The model with these prompts. Raises `InputError` if an option of the config's `section` is a prompt for a role that no
-        sentence of the text has."""
+        """The model with these prompts. Raises `InputError`, which names the config's `section`, for a role that no text has."""
         model = model.with_prompt(self.prompt) if self.prompt else model
         used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))
         if used:
@@ -150,7 +149,7 @@ class Encoder(Prompting, Teacher):
         return split_specs(self.model)
 
     def per_model(self) -> list[Self]:
-        """These options for each model in `model`; raises `InputError` if one has neither a single value nor one per model."""
+        """These options for each name in `model`; raises `InputError` if one has neither a single value nor one per model."""
         count = len(self.models)
         models = []
         for index, name in enumerate(self.models):

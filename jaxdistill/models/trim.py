@@ -112,7 +112,7 @@ def old_ids(before: Tokenizer, after: Tokenizer) -> Integer[np.ndarray, " v"]:
 
 
 def write(tokenizer: Tokenizer, origin: Path, folder: Path) -> None:
-    """Writes a trimmed tokenizer to `folder`: `tokenizer.json`, the settings in the folder `origin`, and for WordPiece `vocab.txt`."""
+    """Writes a trimmed tokenizer to `folder`, the settings from the folder `origin` and, for WordPiece, `vocab.txt` included."""
     content = json.loads(tokenizer.to_str())
     (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), encoding="utf-8")
     for name in (CONFIG, SPECIAL_TOKENS):
@@ -147,7 +147,7 @@ def unknown_prefixes(tokenizer: Tokenizer, text: str) -> set[int]:
 
 
 def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> SentenceModel:
-    """The model with its tokenizer trimmed to the text of `specs`, which it tokenises as before; the trimmed tokenizer is cached. All
+    """The model with its tokenizer trimmed to the text of `specs`, which it tokenises as before. The tokenizer is cached. All
     `data.columns` are read, also those that the training does not use, because the student may be for more languages."""
     columns = columns_of(dict(data.columns) or (TEXT,))
     architecture = model.definition.architecture

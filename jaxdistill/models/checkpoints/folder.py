@@ -99,7 +99,7 @@ def _with_pooler_as_dense(model: SentenceModel) -> SentenceModel:
 
 
 def _write_table(model: SentenceModel, folder: Path, max_length: int | None) -> None:
-    """Writes the table of a static encoder: in model2vec's format if the mean ignores unknown tokens, else in `StaticEmbedding`'s."""
+    """Writes a static encoder's table: in model2vec's format if its mean ignores unknown tokens, else in `StaticEmbedding`'s."""
     definition, table = model.definition, model.params[static.TABLE]
     tensors = {"embedding.weight": table}
     if definition.architecture.dropped_id == static.dropped_id(model.tokenizer):

@@ -38,7 +38,7 @@ TOKENISED_ROWS = 4096  # texts tokenised in one call, on all cores
 
 
 def locate(spec: str) -> Path:
-    """The local folder of a model; from a bucket or the hub, its files are downloaded first. `spec` is a folder,
+    """The local folder of a model. Its files are downloaded first if they are in a bucket or on the hub. `spec` is a folder,
     `package:NAME/PATH` inside an installed package, an address in a bucket, or a hub name."""
     if is_remote(spec):
         return buckets.fetched_folder(spec, HUB_FILES)
@@ -88,7 +88,7 @@ def read_card(folder: Path, source: str) -> dict[str, tuple[str, ...]]:
 
 
 def check_size(option: str, size: int, most: int, limit: str, *, least: int = 1) -> None:
-    """Raises `InputError` unless `size`, the value of `option`, is from `least` to `most`; `limit` says what `most` is."""
+    """Raises `InputError` unless `size`, the value of `option`, is from `least` to `most`. `limit` says what `most` is."""
     if not least <= size <= most:
         raise InputError(f"{option}={size} must be from {least} to {most}, {limit}.")
 
@@ -150,8 +150,8 @@ class SentenceModel:
     def encodings(
         self, texts: Sequence[str] | Sequence[tuple[str, str]], *, offsets: bool = False
     ) -> Iterator[tokenizers.Encoding]:
-        """Yields tokenised sentences or pairs; tokenises block by block, because an encoding takes 40 times the memory of its ids. The
-        encodings have offsets only with `offsets`, which is slower. Raises `InputError` if the tokenizer fails or panics."""
+        """Yields tokenised sentences or pairs. They are tokenised in blocks, because an encoding takes 40 times the memory of its ids.
+        They have offsets only with `offsets`, which is slower. Raises `InputError` if the tokenizer fails or panics."""
         encode = self.tokenizer.encode_batch if offsets else self.tokenizer.encode_batch_fast
         for begin in range(0, len(texts), TOKENISED_ROWS):
             with while_reading(f"the text with the tokenizer of {self.source}"):
@@ -261,7 +261,7 @@ def load_model(
 
 
 def _definition(architecture: Architecture, modules: Modules, pooling: str, folder: Path) -> EncoderDefinition:
-    """The encoder that `modules` describe; a `pooling` that is not empty replaces theirs, or their classification head."""
+    """The encoder that `modules` describe. A `pooling` that is not empty replaces theirs, or their classification head."""
     chosen = Pooling.parse(pooling) if pooling else modules.pooling
     labels = modules.labels
     stated = f"head of {labels} label(s)" if labels else modules.pooling

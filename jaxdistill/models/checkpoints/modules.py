@@ -73,7 +73,7 @@ class Modules:
 
 
 def read_modules(folder: Path) -> Modules:
-    """Reads `modules.json` and the modules that it names; a folder without it is a plain transformer, or model2vec's table. Raises
+    """Reads `modules.json` and the modules that it names. A folder without it is a plain transformer, or model2vec's table. Raises
     `InputError` for modules and settings that are not implemented, and for paths outside `folder`."""
     entries = _entries(folder)
     kinds, root = [kind for kind, _ in entries], entries[0][1]
@@ -146,7 +146,7 @@ def _layer(kind: str, config: dict[str, Any], file: Path) -> Dense | SentenceNor
 
 
 def _transformer_options(root: Path, *, is_cross_encoder: bool) -> dict[str, Any]:
-    """The settings of the Transformer module, in `sentence_bert_config.json` or a file of a similar name; empty without one."""
+    """The settings of the Transformer module, in `sentence_bert_config.json` or a similar name. Empty without such a file."""
     file = min(root.glob("sentence_*_config.json"), default=None)
     if file is None:
         return {}
@@ -190,7 +190,7 @@ def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
 
 
 def _averaged_layers(folder: Path) -> str:
-    """The entry of `LAYER_CHOICES` that a WeightedLayerPooling averages; for any other weights, a text that `Pooling` refuses."""
+    """The entry of `LAYER_CHOICES` that a WeightedLayerPooling averages. For other weights, a text that `Pooling` refuses."""
     config = read_settings(folder / "config.json")
     weights = read_checkpoint(folder)["layer_weights"]
     count = config.get("num_hidden_layers", 12)

@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Labels(Encoder):
-    """The mean score that one or several models give to each pair of the columns `text` and `second`, or to a query and each
-    of its candidates (`listwise`). Scores are computed once and cached on disk."""
+    """The mean score of one or several models for each sentence pair. Pairs are the columns `text` and `second`, or a query and
+    each of its candidates (`listwise`). Scores are computed once and cached on disk."""
 
     kind: str = "labels"
 
@@ -65,8 +65,8 @@ class Labels(Encoder):
 
 
 def scores_of(labeller: Labeller, inputs: TargetInputs) -> Float[np.ndarray, "rows k"]:
-    """One labeller's scores of each row's `k` pairs: the first of the objective's `scored` columns with each of the `k` others. The
-    vectors of a sentence encoder, or the scores of a cross-encoder, are cached."""
+    """One labeller's scores of each row's `k` pairs: the first of the objective's `scored` columns with each of the others.
+    The vectors of a sentence encoder, or the scores of a cross-encoder, are cached."""
     store, columns, logits = inputs.text, inputs.objective.scored, inputs.objective.logits
     folder = cache_folder(inputs.data.cache_folder) / "labels"
     cached = partial(targets.cached_vectors, folder, progress=inputs.progress)

@@ -120,6 +120,7 @@ class Function(OutsideVectors):
         return np.asarray(function(texts, role=role) if has_role else function(texts), np.float32)
 
     def _callable(self) -> Callable[..., Any]:
+        """The function, imported from its file or module, or registered by `of`."""
         file, _, name = self.function.rpartition(":")
         found = getattr(load_module(file), name, None) if file else functions.get(name)
         if not callable(found):
