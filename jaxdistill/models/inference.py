@@ -127,9 +127,8 @@ class Embedder:
         roles = [role or ""] * len(texts) if isinstance(role, str | None) else role
         prefix_of_role = {name: self.prefix(prompt_name, name, prompt=prompt) for name in dict.fromkeys(roles)}
         prompted = [prefix_of_role[name] + text for name, text in zip(roles, texts, strict=True)]
-        definition = self.model.definition
         wants_tokens = output == "tokens"
-        if wants_tokens and definition.dense and not definition.dense_on_tokens:
+        if wants_tokens and self.model.definition.dense and not self.model.definition.dense_on_tokens:
             raise InputError(f"{self.model.source}: its head is not linear, so it has no vectors of tokens.")
         if truncate_dim is not None:
             check_size("truncate_dim", truncate_dim, self.width, "the width of the vectors")
@@ -294,15 +293,9 @@ def _checked(column: Any, caller: str) -> list[str]:
 
 
 def load(
-    model: str | Path,
-    *,
-    pooling: str = "",
-    max_length: int = 0,
-    prompt: str = "",
-    batch_size: int = 128,
-    precision: Precision = "auto",
-    plugins: str | Path | Sequence[str | Path] = "",
-) -> Embedder:
+    model: str | Path, *, pooling: str = "", max_length: int = 0, prompt: str = "", batch_size: int = 128,
+    precision: Precision = "auto", plugins: str | Path | Sequence[str | Path] = "",
+) -> Embedder:  # fmt: skip
     """Loads a model from a folder (also at `s3://` or `gs://`), `package:NAME/PATH` or a hub name, ready for use.
 
     >>> jaxdistill.load(TEACHER, max_length=16).encode("A cat sleeps.").shape

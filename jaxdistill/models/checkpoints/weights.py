@@ -83,8 +83,8 @@ def read_torch_file(path: Path) -> dict[str, np.ndarray]:
             "or ask its author for safetensors."
         ) from None
     # NumPy has no bfloat16; float32 holds all of its values.
-    has_bfloat16 = {name for name, tensor in tensors.items() if tensor.dtype == torch.bfloat16}
-    return {name: (tensor.float() if name in has_bfloat16 else tensor).numpy() for name, tensor in tensors.items()}
+    widened = {name: tensor.float() for name, tensor in tensors.items() if tensor.dtype == torch.bfloat16}
+    return {name: tensor.numpy() for name, tensor in (tensors | widened).items()}
 
 
 def params_from_tensors(
@@ -97,7 +97,6 @@ def params_from_tensors(
       names: maps our paths to the names in a plain encoder's checkpoint, or to a part of a tensor, cut along its first axis.
       shapes: maps our paths to shapes.
       prefixes: prefixes that the family's task models put before the names.
-      source: the folder, for errors.
       frozen: do not copy float32 and bfloat16 tensors, and keep their dtype.
     """
     # A whole tensor is part 0 of 1.

@@ -1,7 +1,5 @@
 """A teacher of one or several models that score the text's sentence pairs, computed once, cached and resumable.
 
-A row has one pair (Trans-Encoder, CoSENT), or its sentence with each of several candidates (listwise distillation).
-
 A labeller is a model that scores the pairs: a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in
 (0, 1)). For an objective that compares differences of any size (`logits`), a cross-encoder's labels are its logits, because the
 sigmoids of large logits are all 1 in float32; a sentence encoder's are dot products, if its checkpoint compares by dot product.
@@ -10,7 +8,7 @@ The scores of several labellers are averaged, as in Trans-Encoder's mutual disti
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -25,6 +23,8 @@ from jaxdistill.models.inference import Embedder, refuse_mixed
 from jaxdistill.models.model_text import check_reads
 from jaxdistill.models.outside import PREFIX, Reranker
 from jaxdistill.models.teacher import Encoder, Labeller, ModelContext, TargetInputs
+
+Cached = Callable[..., np.ndarray]  # `targets.cached_vectors` in the folder of labels
 
 log = logging.getLogger(__name__)
 
@@ -65,31 +65,40 @@ class Labels(Encoder):
 
 
 def scores_of(labeller: Labeller, inputs: TargetInputs) -> Float[np.ndarray, "rows k"]:
-    """One labeller's scores of each row's `k` pairs: the first of the objective's `scored` columns with each of the others.
-    The vectors of a sentence encoder, or the scores of a cross-encoder, are cached."""
-    store, columns, logits = inputs.text, inputs.objective.scored, inputs.objective.logits
+    """One labeller's scores of each row's `k` pairs: the first of the objective's `scored` columns with each of the others."""
     folder = cache_folder(inputs.data.cache_folder) / "labels"
     cached = partial(targets.cached_vectors, folder, progress=inputs.progress)
     dtype = inputs.compute_dtype
-    # With title and columns, everything that determines the result.
-    origin = f"{labeller.digest()} {store.content_digest} {np.dtype(dtype).name}"
+    # With the columns and the kind of result, everything that determines what is cached.
+    origin = f"{labeller.digest()} {inputs.text.content_digest} {np.dtype(dtype).name}"
     embedder = Embedder(labeller, compute_dtype=dtype) if isinstance(labeller, SentenceModel) else labeller
-
     if isinstance(embedder, Reranker) or embedder.model.definition.reads_pairs:
+        return _pair_scores(embedder, inputs, cached, origin)
+    return _similarities(embedder, inputs, cached, origin)
 
-        def score(pairs: Sequence[tuple[str, str]], advance: Advance) -> np.ndarray:
-            first, second = zip(*pairs, strict=True)
-            return embedder.score(first, second, logits=logits, show_progress_bar=advance)[:, None]
 
-        title, scores = "labelling pairs with logits" if logits else "labelling pairs", []
-        for other in columns[1:]:
-            pairs = list(zip(store.texts(columns[0]), store.texts(other), strict=True))
-            scores.append(cached(f"{title} {columns[0]} {other} {origin}", score, pairs, 1, what=title)[:])
-        return np.concatenate(scores, axis=1)
+def _pair_scores(model: Embedder | Reranker, inputs: TargetInputs, cached: Cached, origin: str) -> np.ndarray:
+    """The scores or logits `[rows, k]` of a cross-encoder, which are cached."""
+    store, columns, logits = inputs.text, inputs.objective.scored, inputs.objective.logits
 
+    def score(pairs: Sequence[tuple[str, str]], advance: Advance) -> np.ndarray:
+        first, second = zip(*pairs, strict=True)
+        return model.score(first, second, logits=logits, show_progress_bar=advance)[:, None]
+
+    title = "labelling pairs with logits" if logits else "labelling pairs"
+    scores = []
+    for other in columns[1:]:
+        pairs = list(zip(store.texts(columns[0]), store.texts(other), strict=True))
+        scores.append(cached(f"{title} {columns[0]} {other} {origin}", score, pairs, 1, what=title)[:])
+    return np.concatenate(scores, axis=1)
+
+
+def _similarities(embedder: Embedder, inputs: TargetInputs, cached: Cached, origin: str) -> np.ndarray:
+    """The similarities `[rows, k]` of a sentence encoder's vectors, which are cached."""
+    store, columns, logits = inputs.text, inputs.objective.scored, inputs.objective.logits
     compares_by_dot = embedder.model.definition.similarity == "dot"
     if compares_by_dot and not logits:
-        log.warning("%s: its checkpoint compares by dot product; its labels are cosines here", labeller.source)
+        log.warning("%s: its checkpoint compares by dot product; its labels are cosines here", embedder.model.source)
     # Each distinct sentence is encoded once. `indices` maps the rows of each column to rows of `vectors`.
     index_of: dict[str, int] = {}
     indices = []

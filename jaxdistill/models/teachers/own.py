@@ -41,8 +41,7 @@ class Vectors(TargetFile, StoredVectors):
 
 
 def checked_scores(array: Float[np.ndarray, "rows k"], source: str, inputs: TargetInputs) -> targets.Selected:
-    """The scores of the rows that the token store keeps, from `array`, which has all rows of the files. Raises `InputError`, which
-    names their `source`, for a wrong count or range."""
+    """The scores, in `array`, of the rows that the token store keeps. Raises `InputError` for a wrong count or range."""
     count = len(inputs.objective.scored) - 1
     largest = inputs.objective.largest_label
     selected = targets.Selected(array, inputs.text.input_row)
