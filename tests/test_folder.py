@@ -100,7 +100,7 @@ def test_poolings_of_decoders_and_several_modules_after_them(tmp_path, family, p
 def test_the_first_numbers_of_a_nested_model_are_its_own_model(tmp_path, bert_folder, head):
     model = load_model(str(bert_folder), pooling="mean")
     model = surgery.add_head(model, 24, key=jax.random.key(0)) if head else model
-    narrow = surgery.first_numbers(model, 8)
+    narrow = surgery.truncated(model, 8)
     assert narrow.digest() != model.digest() and narrow.definition.embedding_width == 8
     vectors = np.asarray(jitted_embed(model.definition, model.params, tokens_of(model, TEXTS)))[:, 0, :8]
     expected = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -113,7 +113,7 @@ def test_the_first_numbers_of_a_nested_model_are_its_own_model(tmp_path, bert_fo
     with pytest.raises(
         InputError, match="dims=40 must be from 1 to 24, " if head else "dims=40 must be from 1 to 32, "
     ):
-        surgery.first_numbers(model, 40)
+        surgery.truncated(model, 40)
 
 
 @pytest.mark.parametrize("pooling", ["mean:last4:max", "cls:last2:concat", "mean:second_to_last"])

@@ -4,6 +4,7 @@ Sentences are grouped by length and padded to one of a few shapes, so that littl
 compiled. Up to rounding, results do not depend on the order of the sentences.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial, partialmethod
 from itertools import chain, pairwise
@@ -26,14 +27,14 @@ from jaxdistill.encoders.architecture import EncoderDefinition
 from jaxdistill.encoders.sentence import embed, embed_tokens
 from jaxdistill.models.checkpoints.model import NO_PROMPT, SentenceModel, check_size, load_model
 from jaxdistill.models.outside import Reranker
-from jaxdistill.models.vectors import similarities, unit_rows
+from jaxdistill.models.vectors import sigmoid, similarities, unit_rows
 
-LENGTHS = (6, 8, *(steps * step for step in (2, 4, 8, 16, 32, 64) for steps in range(5, 9)))
-"""Padded lengths on CPUs, four per doubling; longer sentences are padded to a multiple of the last one, 512."""
-FEWER_LENGTHS = (16, *(steps * step for step in (8, 16, 32, 64, 128) for steps in (3, 4)))
-"""Padded lengths on GPUs and TPUs, two per doubling: compiling a length takes seconds there, computing padding milliseconds."""
-SERVED = (16, 32, 64, 128, 256, 512)
-"""Padded lengths of requests of at most 8 sentences, because each is compiled."""
+LENGTHS = (6, 8, *(count * unit for unit in (2, 4, 8, 16, 32, 64) for count in (5, 6, 7, 8)))
+"""Padded lengths on CPUs, four per doubling. Sentences above 512, the last one, are padded to a multiple of it."""
+FEWER_LENGTHS = (16, *(count * unit for unit in (8, 16, 32, 64, 128) for count in (3, 4)))
+"""Padded lengths on GPUs and TPUs, two per doubling: there, compiling takes seconds and computing padding milliseconds."""
+SERVING_LENGTHS = (16, 32, 64, 128, 256, 512)
+"""Padded lengths in calls with at most 8 sentences: few, because each length is compiled."""
 SLOTS_PER_SENTENCE = 32
 """A batch has at most `batch_size * SLOTS_PER_SENTENCE` token slots, so it holds more short sentences than long ones."""
 
@@ -41,39 +42,32 @@ SLOTS_PER_SENTENCE = 32
 class TokenVectors(NamedTuple):
     """The vectors of a sentence's tokens."""
 
-    vectors: Float[np.ndarray, "t e"]
-    """Before pooling; of special tokens and the prompt too, because poolings count them."""
+    vectors: Float[np.ndarray, "t e"]  # before pooling; also of special tokens and the prompt, which poolings count
     offsets: Integer[np.ndarray, "t 2"]
-    """First character of each token in the sentence, and the one after its last; (0, 0) for special tokens and the prompt."""
+    """Begin and end of each token in the sentence, in characters; (0, 0) for special tokens and the prompt."""
 
 
 class Embedder:
-    """A model ready for use: `encode(sentences)` gives float32 [n, e], and `score(first, second)` scores pairs."""
+    """A loaded model: `encode(sentences)` gives vectors, float32 `[n, e]`, and `score(first, second)` scores pairs."""
 
     def __init__(
-        self,
-        model: SentenceModel,
-        *,
-        mesh: Mesh | None = None,
-        compute_dtype: DTypeLike = jnp.float32,
-        batch_size: int = 128,
-        params: Params | None = None,
-        shardings: Mapping[str, NamedSharding] | None = None,
-    ):
-        """`mesh` defaults to this process's devices; `params`, already on it, stand for the model's; those without `shardings` are
-        replicated."""
+        self, model: SentenceModel, *, mesh: Mesh | None = None, compute_dtype: DTypeLike = jnp.float32, batch_size: int = 128,
+        params: Params | None = None, shardings: Mapping[str, NamedSharding] | None = None,
+    ):  # fmt: skip
+        """Prepares `model` for `mesh`, by default this process's devices. `params`, which are on it already, replace the model's.
+        Otherwise, the model's are copied to the mesh: laid out by `shardings`, one for each path, or replicated."""
         self.model = model
         self.mesh = mesh or make_mesh(devices=jax.local_devices())
         self._shardings = shardings
         if params is not None:
-            self.params = params
+            self.params = params  # in place of the cached property
         self.batch_size = batch_size
         # A static table has no matrix products that a shorter dtype would speed up.
         self.compute_dtype = jnp.dtype(jnp.float32 if model.definition.architecture.is_static else compute_dtype)
 
     @cached_property
     def params(self) -> Params:
-        """Parameters on the mesh; the model's are placed there on first use."""
+        """Parameters on the mesh, copied to it on first use."""
         params = self.model.frozen_params(self.mesh)
         shardings = self._shardings or dict.fromkeys(params, replicated(self.mesh))
         return place_frozen(params, shardings, self.compute_dtype)
@@ -84,36 +78,31 @@ class Embedder:
         return self.model.definition.embedding_width
 
     def prefix(self, prompt_name: str | None = None, role: str = "", *, prompt: str | None = None) -> str:
-        """The text to prepend to each sentence: `prompt` if given, else the prompt of `role`, else the one named `prompt_name`
-        (None: the default prompt; empty: no prompt). Raises `InputError` for an unknown prompt or role, or for a cross-encoder."""
+        """The text to prepend to each sentence: `prompt`, or else the prompt of `role`, or else the one named `prompt_name`.
+        `prompt_name` None is the default prompt, an empty name no prompt. Raises `InputError` for unknown names, and cross-encoders."""
         model = self.model
         if model.definition.reads_pairs:
             raise InputError(f"{model.source} is a cross-encoder: it has no vectors of sentences; score pairs.")
         if prompt is not None:
             return prompt
-        texts = model.role_prompts if role else {"": "", NO_PROMPT: ""} | model.prompts
-        name = role or (model.default_prompt if prompt_name is None else prompt_name) or ""
+        if role:
+            kind, name, texts = "role", role, model.role_prompts
+        else:
+            name = model.default_prompt if prompt_name is None else prompt_name
+            kind, name, texts = "prompt", name or "", {"": "", NO_PROMPT: ""} | model.prompts
         if name not in texts:
-            what, names = "role" if role else "prompt", list(filter(None, texts))
-            raise InputError(
-                f"{what} {name!r} is unknown to {model.source}; it has: {', '.join(names)}.{did_you_mean(name, names)}"
-            )
+            known = list(filter(None, texts))
+            hint = did_you_mean(name, known)
+            raise InputError(f"{kind} {name!r} is unknown to {model.source}; it has: {', '.join(known)}.{hint}")
         return texts[name]
 
     def encode(
-        self,
-        sentences: str | Iterable[str],
-        *,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        role: str | Sequence[str] | None = None,
-        batch_size: int | None = None,
-        show_progress_bar: bool | str | Advance = False,
-        normalize_embeddings: bool = False,
-        truncate_dim: int | None = None,
-        params: Params | None = None,
-        output: Literal["sentences", "tokens"] = "sentences",
-    ) -> Any:
+        self, sentences: str | Iterable[str], *,
+        prompt_name: str | None = None, prompt: str | None = None, role: str | Sequence[str] | None = None,
+        batch_size: int | None = None, show_progress_bar: bool | str | Advance = False,
+        normalize_embeddings: bool = False, truncate_dim: int | None = None,
+        params: Params | None = None, output: Literal["sentences", "tokens"] = "sentences",
+    ) -> Any:  # fmt: skip
         """Vectors of `sentences`, float32 `[n, e]`, in their order; for a single string, one vector `[e]`.
 
         >>> model.encode(["A cat sleeps.", "It rains."]).shape, model.encode("A cat sleeps.", truncate_dim=4).shape
@@ -122,22 +111,25 @@ class Embedder:
         Args:
           sentences: any number; truncated to the model's `max_length`.
           prompt_name: name of one of the model's prompts; None: its default one, if it has one; empty or `none`: no prompt.
-          prompt: the text itself to prepend to each sentence, instead of a named one or a role's; empty: no prompt.
-          role: `query` or `document`, for the model's prompt of this role, or one for each sentence; None or empty: no role.
-          batch_size: number of sentences of 32 tokens computed together; of shorter ones, more. None: as loaded.
-          show_progress_bar: show a bar; a string is its title; a function is called with counts of finished sentences.
+          prompt: a text to prepend to each sentence; overrides `prompt_name` and `role`. Empty: no prompt.
+          role: `query` or `document`, to use the model's prompt of this role; or a role for each sentence. None: no role.
+          batch_size: number of sentences of 32 tokens computed together; of shorter sentences, more. None: as in `load`.
+          show_progress_bar: True: show a bar; a string: its title; a function: called with counts of finished sentences.
           normalize_embeddings: return vectors of unit length; applies after truncation.
           truncate_dim: return only this many leading dimensions, for a model trained with nested widths; None: all.
           params: other parameters of the same model, on the same mesh (a student in training).
-          output: `tokens`: a list of `TokenVectors`, one per sentence; for a single string, one.
+          output: `tokens`: return a list of `TokenVectors`, one per sentence; for a single string, one.
 
         Raises:
-          InputError: a sentence is no string, a prompt, role or dimension is not the model's, or it has no such vectors.
+          InputError: a sentence is not a string, or the model has no such prompt, role or dimension, or no such vectors.
         """
         texts = _checked([sentences] if isinstance(sentences, str) else sentences, "encode")
         roles = [role or ""] * len(texts) if isinstance(role, str | None) else role
         prefix_of_role = {name: self.prefix(prompt_name, name, prompt=prompt) for name in dict.fromkeys(roles)}
         prompted = [prefix_of_role[name] + text for name, text in zip(roles, texts, strict=True)]
+        wants_tokens = output == "tokens"
+        if wants_tokens and self.model.definition.dense and not self.model.definition.dense_on_tokens:
+            raise InputError(f"{self.model.source}: its head is not linear, so it has no vectors of tokens.")
         if truncate_dim is not None:
             check_size("truncate_dim", truncate_dim, self.width, "the width of the vectors")
 
@@ -145,17 +137,14 @@ class Embedder:
             vectors = vectors[:, :truncate_dim]
             return unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
 
-        tokens = output == "tokens"
-        if tokens and self.model.definition.dense and not self.model.definition.dense_on_tokens:
-            raise InputError(f"{self.model.source}: its head is not linear, so it has no vectors of tokens.")
         ids, offsets = [], []
-        for name, encoding in zip(roles, self.model.encodings(prompted, offsets=tokens), strict=True):
+        for name, encoding in zip(roles, self.model.encodings(prompted, offsets=wants_tokens), strict=True):
             ids.append(np.asarray(encoding.ids, np.int32))
-            if tokens:
+            if wants_tokens:  # counted from the sentence's first character, after its prefix
                 offsets.append(np.maximum(np.array(encoding.offsets, np.int64) - len(prefix_of_role[name]), 0))
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
-            vectors = self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size, tokens=tokens)
-        result = list(map(TokenVectors, map(truncated, vectors), offsets)) if tokens else truncated(vectors)
+            vectors = self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size, tokens=wants_tokens)
+        result = list(map(TokenVectors, map(truncated, vectors), offsets)) if wants_tokens else truncated(vectors)
         return result[0] if isinstance(sentences, str) else result
 
     encode_query = partialmethod(encode, role="query")
@@ -164,8 +153,8 @@ class Embedder:
     """Vectors of documents: `encode` in the role `document`, with its other options."""
 
     def similarity(self, first: Any, second: Any) -> Float[np.ndarray, "n k"]:
-        """Cosine, in [-1, 1], of each vector of `first` with each of `second`, or the dot product if the model's checkpoint says
-        so (`similarity_fn_name`); a single vector counts as one row.
+        """Similarity of each vector of `first`, `[n, e]`, with each of `second`, `[k, e]`. A single vector counts as one row.
+        It is the cosine, in [-1, 1], or the dot product if the checkpoint's `similarity_fn_name` says so.
 
         >>> vectors = model.encode(["A cat sleeps.", "It rains."])
         >>> model.similarity(vectors[0], vectors).shape
@@ -177,14 +166,9 @@ class Embedder:
         return np.clip(unit_rows(left) @ unit_rows(right).T, -1.0, 1.0).astype(np.float32)
 
     def score(
-        self,
-        first: Sequence[str],
-        second: Sequence[str],
-        *,
-        logits: bool = False,
-        show_progress_bar: bool | str | Advance = False,
-        params: Params | None = None,
-    ) -> Float[np.ndarray, " n"]:
+        self, first: Sequence[str], second: Sequence[str], *, logits: bool = False,
+        show_progress_bar: bool | str | Advance = False, params: Params | None = None,
+    ) -> Float[np.ndarray, " n"]:  # fmt: skip
         """Similarity of the two sentences of each pair: cosine in [-1, 1], or a cross-encoder's score in (0, 1).
 
         A sentence encoder reads each distinct sentence once. A cross-encoder reads the pair as one sequence, after the
@@ -195,91 +179,86 @@ class Embedder:
           logits: return a cross-encoder's logits (float32) instead of their sigmoids; cosines stay cosines.
           show_progress_bar, params: as in `encode`.
         """
-        model, first, second = self.model, _checked(first, "score"), _checked(second, "score")
-        if not model.definition.reads_pairs:
-            embed = partial(self.encode, show_progress_bar=show_progress_bar, params=params)
-            return similarities(embed, first, second).astype(np.float32)
-        pairs = [(model.prompt + one, other) for one, other in zip(first, second, strict=True)]
-        ids, firsts = [], []
+        first = _checked(first, "score")
+        second = _checked(second, "score")
+        if not self.model.definition.reads_pairs:
+            encode = partial(self.encode, show_progress_bar=show_progress_bar, params=params)
+            return similarities(encode, first, second).astype(np.float32)
+        pairs = [(self.model.prompt + one, other) for one, other in zip(first, second, strict=True)]
+        ids, first_lengths = [], []
         for encoding in self.model.encodings(pairs):
             ids.append(np.asarray(encoding.ids, np.int32))
-            firsts.append(encoding.type_ids.count(0))  # tokens of the first sentence
+            first_lengths.append(encoding.type_ids.count(0))
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
-            scores = self.encode_ids(ids, firsts=np.array(firsts, np.int64), advance=advance, params=params)[:, 0]
-        return scores if logits else np.exp(-np.logaddexp(0.0, -scores.astype(np.float64)))
+            lengths = np.array(first_lengths, np.int64)
+            scores = self.encode_ids(ids, first_lengths=lengths, advance=advance, params=params)[:, 0]
+        return scores if logits else sigmoid(scores)
 
     def as_embed(self, params: Params | None = None, *, progress: bool | str = False) -> Embed:
-        """The model as evaluations use it: the function `encode`, or, for a cross-encoder, a scorer of pairs."""
+        """The model as evaluations use it: the function `encode`, or for a cross-encoder, a scorer of pairs without vectors."""
         if self.model.definition.reads_pairs:
             return PairScorer(partial(self.score, params=params, show_progress_bar=progress), self.encode)
         return partial(self.encode, params=params, show_progress_bar=progress)
 
-    def warm_up(self, longest: int = SERVED[-1]) -> None:
+    def warm_up(self, longest: int = SERVING_LENGTHS[-1]) -> None:
         """Compiles the shapes of single-sentence requests of at most `longest` tokens; longer ones compile on first use."""
         longest = min(longest, self.model.max_length)
-        for tokens in sorted({min(length, longest) for length in SERVED}):
-            firsts = np.array([tokens]) if self.model.definition.reads_pairs else None
-            self.encode_ids([np.zeros(tokens, np.int32)], firsts=firsts)
+        for length in sorted({min(length, longest) for length in SERVING_LENGTHS}):
+            first_lengths = np.array([length]) if self.model.definition.reads_pairs else None
+            self.encode_ids([np.zeros(length, np.int32)], first_lengths=first_lengths)
 
     def encode_ids(
-        self,
-        ids: Sequence[np.ndarray],
-        *,
-        firsts: Integer[np.ndarray, " n"] | None = None,
-        advance: Advance = lambda rows: None,
-        params: Params | None = None,
-        batch_size: int | None = None,
-        tokens: bool = False,
-    ) -> Any:
-        """Like `encode`, for tokenised sentences with special tokens; `advance` is called with each batch's row count.
-
-        For pairs, `firsts` holds the token count of each first sentence, and the result is logits `[n, 1]`. With `tokens`, it is a
-        list of the vectors of each sentence's tokens.
-        """
+        self, ids: Sequence[np.ndarray], *, first_lengths: Integer[np.ndarray, " n"] | None = None,
+        advance: Advance = lambda rows: None, params: Params | None = None, batch_size: int | None = None, tokens: bool = False,
+    ) -> Any:  # fmt: skip
+        """Vectors `[n, e]` of tokenised sentences, whose `ids` include special tokens. `advance` is called with each batch's row count.
+        For pairs, `first_lengths` holds the token count of each first sentence, and the result is logits `[n, 1]`. With `tokens`,
+        it is a list with the vectors of each sentence's tokens, `[t, e]`."""
         params = self.params if params is None else params
-        function = make_embed(self.model.definition, self.mesh, self.compute_dtype, tokens=tokens)
-        batches = self._batches(ids, firsts, self.batch_size if batch_size is None else batch_size)
-        running = ((rows, function(params, batch)) for rows, batch in batches)
+        embed_batch = make_embed(self.model.definition, self.mesh, self.compute_dtype, tokens=tokens)
+        batches = self._batches(ids, first_lengths, self.batch_size if batch_size is None else batch_size)
+        running = ((rows, embed_batch(params, batch)) for rows, batch in batches)
         results: Any = [None] * len(ids) if tokens else np.zeros((len(ids), self.width), np.float32)
         # `pairwise` dispatches the next batch before this one is fetched; the extra item makes a pair of the last batch.
         for (rows, result), _ in pairwise(chain(running, [((), None)])):
             vectors = np.asarray(result)[: len(rows), 0]  # each group holds one sentence
             if tokens:
-                for row, each in zip(rows, vectors, strict=True):
-                    results[row] = each[: len(ids[row])].copy()  # a slice would hold the whole batch with its padding
+                for row, padded in zip(rows, vectors, strict=True):
+                    results[row] = padded[: len(ids[row])].copy()  # a slice would keep the whole batch in memory
             else:
                 results[rows] = vectors
             advance(len(rows))
         return results
 
-    def _batches(self, ids: Sequence[np.ndarray], firsts: Integer[np.ndarray, " n"] | None, size: int):
-        """Yields, for each batch, the indices of its sentences and their padded tokens.
-
-        The longest come first, so that a lack of memory shows at once.
-        """
+    def _batches(self, ids: Sequence[np.ndarray], first_lengths: Integer[np.ndarray, " n"] | None, batch_size: int):
+        """Yields, for each batch, the indices of its sentences and their padded tokens. The longest sentences come first, so that a
+        lack of memory shows at once."""
         order = np.argsort([-len(sentence) for sentence in ids], kind="stable")
         devices = batch_devices(self.mesh)
-        lengths = SERVED if len(ids) <= 8 else LENGTHS if platform(self.mesh) == "cpu" else FEWER_LENGTHS
+        lengths = LENGTHS if platform(self.mesh) == "cpu" else FEWER_LENGTHS
+        if len(ids) <= 8:
+            lengths = SERVING_LENGTHS
         start = 0
         while start < len(order):
-            # The next of the padded lengths, but at most the model's.
             longest = len(ids[order[start]])
-            length = next((length for length in lengths if length >= longest), -(-longest // lengths[-1]) * lengths[-1])
-            length = max(min(length, self.model.max_length), longest)
-            full = max(size * SLOTS_PER_SENTENCE // length, 1)
+            multiple = math.ceil(longest / lengths[-1]) * lengths[-1]
+            shortest_fit = next((length for length in lengths if length >= longest), multiple)
+            length = max(min(shortest_fit, self.model.max_length), longest)
+            full = max(batch_size * SLOTS_PER_SENTENCE // length, 1)
             rows = order[start : start + full]
-            # Few counts, as each is compiled: the next power of two, at most a full batch, rounded up to a multiple of the devices.
-            count = -(-min(1 << (len(rows) - 1).bit_length(), full) // devices) * devices
+            # Few counts, because each is compiled: a power of two or a full batch, rounded up to a multiple of the devices.
+            power_of_two = 1 << (len(rows) - 1).bit_length()
+            count = math.ceil(min(power_of_two, full) / devices) * devices
             tokens = pad(
                 [ids[row] for row in rows], length=length, count=count, pad_id=self.model.definition.architecture.pad_id,
-                firsts=None if firsts is None else firsts[rows],
+                firsts=None if first_lengths is None else first_lengths[rows],
             )  # fmt: skip
             yield rows, place(tokens, batch_sharding(self.mesh))
             start += full
 
 
 def ensemble(members: Sequence[Embedder], *, progress: bool = False) -> PairScorer:
-    """Scores pairs by the mean of the scores of several models of one kind (Trans-Encoder, arXiv 2109.13059, Table 1)."""
+    """Scores pairs by the mean score of several models of one kind (Trans-Encoder, arXiv 2109.13059, Table 1)."""
     refuse_mixed([member.model for member in members])
 
     def score(first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
@@ -301,27 +280,22 @@ def refuse_mixed(models: Sequence[SentenceModel | Reranker]) -> None:
 
 
 def _checked(column: Any, caller: str) -> list[str]:
-    """The sentences as a list; raises `InputError` for a single string, a table, or anything but strings."""
+    """The sentences in `column` as a list; raises `InputError`, which names the method `caller`, for anything else."""
     # `list` of a pyarrow column would hold pyarrow's scalars.
     texts = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
-    # Iterating over a string, a set or a table gives strings too, but no sentences in order.
-    is_list = not (isinstance(column, str | set | frozenset) or hasattr(column, "columns"))
-    wrong = [text for text in texts if not isinstance(text, str)] if is_list else [column]
+    wrong = [text for text in texts if not isinstance(text, str)]
+    # Iterating over a string, a set or a table gives strings too, but not sentences in order.
+    if isinstance(column, str | set | frozenset) or hasattr(column, "columns"):
+        wrong = [column]
     if wrong:
         raise InputError(f"{caller} takes a list or a column of texts, not {type(wrong[0]).__name__} {wrong[0]!r:.40}.")
     return texts
 
 
 def load(
-    model: str | Path,
-    *,
-    pooling: str = "",
-    max_length: int = 0,
-    prompt: str = "",
-    batch_size: int = 128,
-    precision: Precision = "auto",
-    plugins: str | Path | Sequence[str | Path] = "",
-) -> Embedder:
+    model: str | Path, *, pooling: str = "", max_length: int = 0, prompt: str = "", batch_size: int = 128,
+    precision: Precision = "auto", plugins: str | Path | Sequence[str | Path] = "",
+) -> Embedder:  # fmt: skip
     """Loads a model from a folder (also at `s3://` or `gs://`), `package:NAME/PATH` or a hub name, ready for use.
 
     >>> jaxdistill.load(TEACHER, max_length=16).encode("A cat sleeps.").shape
@@ -346,8 +320,8 @@ def load(
 def make_embed(
     definition: EncoderDefinition, mesh: Mesh, compute_dtype: DTypeLike, *, tokens: bool = False
 ) -> Callable[[Params, Tokens], Array]:
-    """A jitted function of (parameters, batch) that gives sentence vectors `[g, n, e]` without dropout; with `tokens`, the vectors
-    of tokens `[g, r, l, e]`. Groups are split over the mesh, and every process gets all vectors."""
+    """A jitted function from parameters and a batch to sentence vectors `[g, n, e]`, without dropout. With `tokens`, it gives
+    vectors of tokens, `[g, r, l, e]`. The groups `g` are split over the mesh, and every process gets all vectors."""
     function = embed_tokens if tokens else embed
 
     def embed_batch(params: Params, tokens: Tokens) -> Array:

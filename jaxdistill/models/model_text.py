@@ -17,10 +17,8 @@ from jaxdistill.data.tokens import TokenStore, build_store
 from jaxdistill.data.views import PAIRS, RATES
 from jaxdistill.models.checkpoints.model import SentenceModel
 
-SAMPLE = 4096
-"""Maximum rows that are sampled to check a tokenizer or a view, or to choose a length, instead of the whole text."""
-DELETING = (*RATES, "delete_one_word")
-"""Views that do not change a sentence of one word."""
+SAMPLE = 4096  # rows sampled to check a tokenizer or a view, or to choose a length
+DELETING = (*RATES, "delete_one_word")  # views that delete words, and so do not change a sentence of one word
 
 Item = TypeVar("Item")
 
@@ -43,15 +41,18 @@ def student_text(
     data: Data, objective: Objective, student: SentenceModel, length: int, *, of_rows: bool, progress: bool
 ) -> TokenStore:
     """The text tokenised for the student, at most `length` tokens per sentence, and split into chunks if `data` says so. Raises
-    `InputError` if these have no possible length, or a view or the teacher's targets (`of_rows`) need whole rows."""
+    `InputError` for chunks of an impossible length, or if a view or the targets (`of_rows`) need rows that are not split."""
     views, chunking = objective.student_views, None
     if data.chunk_tokens:
-        pairs = [view for view in views if view != TEXT and (view in (SECOND, *PAIRS) or view in dict(data.columns))]
+        other_columns = {SECOND, *PAIRS, *dict(data.columns)} - {TEXT}
+        pairs = [view for view in views if view in other_columns]
         prompts = [student.role_prompts[role] for portion in text_portions(data) for role in portion.roles]
         around = tokens_around(student.tokenizer, prompts)
-        least, most = data.chunk_least - around, data.chunk_tokens - around
-        is_possible = data.chunk_tokens <= length and most >= 1 and (not data.chunk_least or 1 <= least <= most)
-        if pairs or of_rows or not is_possible:
+        most = data.chunk_tokens - around
+        least = data.chunk_least - around
+        fits_length = data.chunk_tokens <= length and most >= 1
+        fits_least = not data.chunk_least or 1 <= least <= most
+        if pairs or of_rows or not fits_length or not fits_least:
             raise InputError(
                 f"data.chunk_tokens={data.chunk_tokens} must be 0 for views of pairs ({', '.join(pairs) or 'none'} here) and targets of whole "
                 f"rows, else {around + 1} to {length}; data.chunk_least={data.chunk_least} 0, or {around + 1} to chunk_tokens."
@@ -64,7 +65,7 @@ def tokenised_text(
     data: Data, model: SentenceModel, views: Sequence[str], *, max_length: int, progress: bool,
     chunking: Chunking | None = None,
 ) -> TokenStore:  # fmt: skip
-    """The text tokenised for a model; raises `InputError` if too much of its views' columns is unknown to the tokenizer."""
+    """The text tokenised for a model. Raises `InputError` if too much of a column that its views read is unknown to the tokenizer."""
     store = build_store(
         split_specs(data.text), tokenizer=model.tokenizer, max_length=max_length, cache_folder=cache_folder(data.cache_folder),
         columns=dict(data.columns) or (TEXT,), prompts=model.role_prompts, roles=sentence_roles(data), dedupe=data.dedupe,
@@ -73,7 +74,7 @@ def tokenised_text(
     for column in columns_of_views(store, views):
         _check_unknown(data, model, column, store.unknown(column))
     deleting = {view for view in views if view not in store.columns and view.partition(":")[0] in DELETING}
-    rows = np.arange(0, store.rows, -(-store.rows // SAMPLE))
+    rows = np.arange(0, store.rows, -(-store.rows // SAMPLE))  # evenly spaced, at most `SAMPLE`
     if deleting and (share := float(np.mean(store.counts_of(TEXT, rows).words < 2))) > 0.5:
         log.warning(
             "warning: the view %s leaves %.0f %% of the sentences as they are, because they have one word between spaces; "
@@ -83,14 +84,14 @@ def tokenised_text(
 
 
 def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: TokenStore) -> None:
-    """Raises `InputError` if too much of the text is unknown to the tokenizer of `model`; samples evenly spaced sentences."""
-    rows = range(0, store.rows, -(-store.rows // SAMPLE))
+    """Raises `InputError` if too much of a sample of the text is unknown to the tokenizer of `model`."""
+    rows = range(0, store.rows, -(-store.rows // SAMPLE))  # evenly spaced, at most `SAMPLE`
     for column in columns_of_views(store, views):
         texts = [store.text(column, row) for row in rows]
         prompts = [model.role_prompts[role] for role in store.roles(column, rows)]
         unknown = unknown_id(model.tokenizer)
-        read = words.tokenised_words(model.tokenizer, texts, prompts, model.max_length, unknown=unknown)
-        _check_unknown(data, model, column, read.unknown)
+        tokenised = words.tokenised_words(model.tokenizer, texts, prompts, model.max_length, unknown=unknown)
+        _check_unknown(data, model, column, tokenised.unknown)
 
 
 def _check_unknown(data: Data, model: SentenceModel, column: str, unknown: words.Unknown) -> None:
@@ -107,16 +108,19 @@ def _check_unknown(data: Data, model: SentenceModel, column: str, unknown: words
 
 def columns_of_views(store: TokenStore, views: Sequence[str]) -> list[str]:
     """The columns that views read: a view that is not a column reads `text` and, if the text has it, `second`."""
-    read = set(views) if set(views) <= {*store.columns} else {TEXT, SECOND, *views}
-    return [name for name in store.columns if name in read]
+    names = set(views)
+    if not names <= set(store.columns):
+        names |= {TEXT, SECOND}
+    return [name for name in store.columns if name in names]
 
 
 def columns_read(data: Data, views: Sequence[str]) -> dict[str, str]:
-    """The text's columns that the student reads, as in `data.columns`: `text`, and the columns of its views and pairs."""
-    columns, read = dict(data.columns) or {TEXT: TEXT}, {TEXT, *views}
-    if read & {*PAIRS}:
-        read.add(SECOND)
-    return {name: column for name, column in columns.items() if name in read}
+    """The part of `data.columns` that the student reads: `text`, the columns of its `views`, and `second` for views of pairs."""
+    columns = dict(data.columns) or {TEXT: TEXT}
+    names = {TEXT, *views}
+    if names & {*PAIRS}:
+        names.add(SECOND)
+    return {name: column for name, column in columns.items() if name in names}
 
 
 def sampled_ids(data: Data, views: Sequence[str], model: SentenceModel, most: int) -> list[np.ndarray]:
@@ -127,14 +131,16 @@ def sampled_ids(data: Data, views: Sequence[str], model: SentenceModel, most: in
 
 
 def prompted_rows(data: Data, views: Sequence[str], model: SentenceModel) -> Iterator[list[str]]:
-    """Yields, for each row of the text, its sentences in the columns that the student's views read, each after the model's prompt for
-    its role; without blank sentences and the rows of `data.exclude`."""
-    chunked, specs, columns = data.chunk_tokens > 0, split_specs(data.text), dict(data.columns) or {TEXT: TEXT}
+    """Yields, for each row of the text, the sentences in the columns that the student's views read, without blank ones. Each sentence
+    follows the model's prompt for its role. Rows that `data.exclude` has too are left out."""
+    chunked = data.chunk_tokens > 0
+    specs = split_specs(data.text)
+    columns = dict(data.columns) or {TEXT: TEXT}
     identity = {name: columns[name] for name in text.identifying(columns, chunked=chunked)}
     excluded = text.excluded_keys(split_specs(data.exclude), identity, data.cache_folder)
     for portion in text_portions(data):
         names = list(portion.columns)
-        # With chunks, a portion is a single column, and if that is not `text`, it identifies its own rows.
+        # With chunks, a portion is a single column, and if that is not `text`, the column identifies the rows.
         key_columns = list(map(names.index, text.identifying(names, chunked=chunked))) or [0]
         prompts = [
             (index, model.role_prompts[role])

@@ -13,21 +13,20 @@ from jaxdistill.core.files import file_names, foreign_errors
 from jaxdistill.core.runtime import Advance
 from jaxdistill.data.text import digest_of_file
 from jaxdistill.models.checkpoints.model import is_on_hub, locate, prompt_text
+from jaxdistill.models.vectors import sigmoid
 
-PREFIX = "sentence_transformers:"
-"""Begins the name of a cross-encoder that sentence-transformers loads and runs."""
-PAIRS = 512
-"""Pairs scored in one call; signals such as Ctrl-C are handled between calls."""
+PREFIX = "sentence_transformers:"  # begins the name of a cross-encoder that sentence-transformers loads and runs
+PAIRS = 512  # pairs scored in one call; signals such as Ctrl-C are handled between calls
 
 
 def loaded(class_name: str, model: str, **options: Any) -> Any:
-    """A model of the class `class_name` of sentence-transformers, loaded with its `options`; raises `InputError` if that fails."""
+    """Loads `model` with the class `class_name` of sentence-transformers and its `options`; raises `InputError` if that fails."""
     try:
         import sentence_transformers
     except ImportError as error:
         raise InputError(f"{model} needs torch ({error}): pip install sentence-transformers torch") from None
     with foreign_errors(f"sentence-transformers cannot load {model}"):
-        source = model if is_on_hub(model) else str(locate(model))  # it downloads what it needs from the hub
+        source = model if is_on_hub(model) else str(locate(model))  # it downloads from the hub itself
         return getattr(sentence_transformers, class_name)(source, **options)
 
 
@@ -36,7 +35,7 @@ def content_digest(model: str) -> str:
     if is_on_hub(model):
         import huggingface_hub
 
-        return Path(huggingface_hub.snapshot_download(model, local_files_only=True)).name
+        return Path(huggingface_hub.snapshot_download(model, local_files_only=True)).name  # the folder of a commit
     folder = locate(model)
     names = [name for name in file_names(folder) if not name.endswith(".md")]
     return hashlib.sha256("".join(f"{name} {digest_of_file(folder / name)} " for name in names).encode()).hexdigest()
@@ -46,8 +45,10 @@ class Reranker:
     """A cross-encoder, also a causal one, that sentence-transformers runs; it never runs code that comes with a model."""
 
     def __init__(self, source: str, *, prompt: str = "", max_length: int = 0, batch_size: int = 32):
-        """`source` begins with `PREFIX`; the other arguments are as in `load_model`."""
-        self.source, self._name, self._batch_size = source, source.removeprefix(PREFIX), batch_size
+        """`source` begins with `PREFIX`; the other arguments are as in `inference.load`."""
+        self.source = source
+        self._name = source.removeprefix(PREFIX)
+        self._batch_size = batch_size
         self._model = loaded("CrossEncoder", self._name)
         if self._model.num_labels != 1:
             raise InputError(f"{source} has {self._model.num_labels} labels; a cross-encoder has one.")
@@ -56,8 +57,8 @@ class Reranker:
 
     def digest(self) -> str:
         """SHA-256 of everything that determines its scores."""
-        facts = content_digest(self._name), self._model.max_seq_length, self._prompt
-        return hashlib.sha256(f"{PREFIX} {facts}".encode()).hexdigest()
+        settings = content_digest(self._name), self._model.max_seq_length, self._prompt
+        return hashlib.sha256(f"{PREFIX} {settings}".encode()).hexdigest()
 
     def score(
         self, first: Sequence[str], second: Sequence[str], *, logits: bool = False, show_progress_bar: Advance
@@ -65,7 +66,8 @@ class Reranker:
         """Scores of pairs in (0, 1), or their logits, as `Embedder.score` gives them."""
         import torch
 
-        pairs, batches = list(zip(first, second, strict=True)), []
+        pairs = list(zip(first, second, strict=True))
+        batches = []
         for begin in range(0, len(pairs), PAIRS):
             with foreign_errors(f"sentence-transformers cannot score pairs with {self.source}"):
                 batch = self._model.predict(
@@ -74,5 +76,5 @@ class Reranker:
                 )  # fmt: skip
             batches.append(np.asarray(batch, np.float32))
             show_progress_bar(len(batch))
-        raw = np.concatenate(batches)  # logits
-        return raw if logits else np.exp(-np.logaddexp(0.0, -raw.astype(np.float64)))
+        pair_logits = np.concatenate(batches)
+        return pair_logits if logits else sigmoid(pair_logits)

@@ -8,7 +8,7 @@ Source: Peer et al., Greedy-layer pruning: Speeding up Transformer models for na
 
 `student.intermediate` keeps the feed-forward units that contribute most to the hidden states, equally many in each layer. A
 unit is one hidden dimension of the network, with the activation `x`. Its contribution for a token is `x` times its row `w [d]` of
-the output kernel, so a unit is scored by the norm of `w` times the root mean square of `x` over the tokens of a text.
+the output kernel, so a unit's score is the squared norm of `w` times its energy, the sum of `x^2` over the tokens of a text.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from jaxdistill.core import Array, Params, Tokens
 from jaxdistill.core.cluster import processes
@@ -36,32 +36,33 @@ from jaxdistill.models.model_text import sampled_ids
 from jaxdistill.models.surgery import from_layers
 from jaxdistill.models.teacher import ModelContext
 
-BATCH = 32
-"""Sentences per batch in which activations are measured."""
+BATCH = 32  # sentences per batch in which activations are measured
 
 log = logging.getLogger(__name__)
 
 
 def resolved_layers(choice: str, context: ModelContext, model: SentenceModel) -> str:
-    """The option `student.layers`, where `greedy:6` becomes the list of the layers that it chooses."""
+    """The option `student.layers`, with `greedy:6` replaced by the list of 6 layers that are chosen on a sample of the text."""
     kind, _, number = choice.partition(":")
     depth = model.definition.architecture.layers
     if kind != "greedy" or not number.isdecimal() or not 0 < int(number) <= depth:
         return choice  # `surgery.from_layers` reads or refuses it
-    ids, dtype = sampled_ids(context.data, context.student_views, model, 512), dtype_of(context.precision)
+    ids = sampled_ids(context.data, context.student_views, model, 512)
+    dtype = dtype_of(context.precision)
 
     def vectors(layers: Sequence[int]) -> Float[np.ndarray, "n e"]:
         part = from_layers(model, ",".join(map(str, layers)))
         return Embedder(part, compute_dtype=dtype).encode_ids(ids)
 
     log.info("student: choosing %s of %d layers on %d sentences", number, depth, len(ids))
-    # The first process's choice holds for all: others may round differently.
-    return ",".join(map(str, processes.gathered(greedy(vectors, depth, int(number)))[0]))
+    chosen = greedy(vectors, depth, int(number))
+    # All processes use the choice of the first one, because others may round differently.
+    return ",".join(map(str, processes.gathered(chosen)[0]))
 
 
 def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: int, count: int) -> list[int]:
-    """Indices of `count` of `depth` layers: drops layers one by one, then swaps single ones; ties go to the first choice. `vectors` gives
-    a fixed set of sentences' vectors by the model with only these layers."""
+    """Indices of the `count` layers of `depth` to keep: drops layers one by one, then swaps single ones. Of equals, the first one wins.
+    `vectors` maps indices of layers to the vectors of fixed sentences by the model with only these layers."""
     layers = list(range(depth))
     target = vectors(layers)
 
@@ -74,7 +75,7 @@ def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: 
     score = 1.0
     while len(layers) > count:
         score, layers = closest([[layer for layer in layers if layer != dropped] for dropped in layers])
-    # A layer that was dropped early may be worth more than another one, now that its neighbours are gone.
+    # A layer that was dropped early may now be worth more than one that was kept.
     while count < depth:
         dropped = [layer for layer in range(depth) if layer not in layers]
         swapped_score, swapped = closest([sorted({*layers} - {old} | {new}) for old in layers for new in dropped])
@@ -85,18 +86,21 @@ def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: 
 
 
 def closeness(student: Float[np.ndarray, "n e"], target: Float[np.ndarray, "n e"]) -> float:
-    """Mean cosine of two models' vectors of the same sentences, each centred: in a narrow cone, all cosines are large."""
-    first, second = (x - x.mean(axis=0) for x in (student, target))
+    """Mean cosine of two models' vectors of the same sentences. Both are centred, because all cosines in a narrow cone are large."""
+    first = student - student.mean(axis=0)
+    second = target - target.mean(axis=0)
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     return float(np.mean(np.sum(first * second, axis=1) / np.maximum(norms, 1e-12)))
 
 
 def pruned(model: SentenceModel, units: int, energies: Mapping[str, Float[Array, " _"]]) -> SentenceModel:
-    """The model with this many units in each feed-forward network: those whose output has the largest norm, by `energies_of` a text."""
-    old, params = model.definition.architecture, dict(model.params)
+    """The model with only the `units` of each feed-forward network that have the highest scores, see the top of this file. `energies`
+    maps the path of each layer to the energies of its units."""
+    old = model.definition.architecture
+    params = dict(model.params)
     check_size("student.intermediate", units, old.intermediate_size, "the encoder's")
     for index in range(1 if old.shared_layers else old.layers):
-        # Each layer is pruned by the whole model's activations: no layer sees what another lost.
+        # `energies` are the whole model's, so the units that one layer loses do not change the scores of others.
         layer = f"transformer/layers/{index}"
         output = f"{layer}/output/kernel"
         scores = np.sum(np.square(np.asarray(params[output], np.float32)), axis=1) * np.asarray(energies[layer])
@@ -108,21 +112,8 @@ def pruned(model: SentenceModel, units: int, energies: Mapping[str, Float[Array,
     return dataclasses.replace(model, params=params, source=source).with_architecture(intermediate_size=units)
 
 
-class _Recorder:
-    """A dense layer that also sums the squares of its inputs, unit by unit."""
-
-    def __init__(self, linear: Linear, is_token: Bool[Array, "g r l"]):
-        self.linear, self.is_token = linear, is_token
-        self.total: Array = jnp.zeros(())
-
-    def __call__(self, x: Float[Array, "g r l i"], compute_dtype: DTypeLike) -> Float[Array, "g r l o"]:
-        without_padding = jnp.where(self.is_token[..., None], x, 0.0)
-        self.total = self.total + jnp.einsum("grli,grli->i", without_padding, without_padding)
-        return self.linear(x, compute_dtype)
-
-
 def unit_energies(context: ModelContext, model: SentenceModel) -> dict[str, np.ndarray]:
-    """The sum of `energies_of` all sentences of a sample of the training text."""
+    """Maps the path of each layer to the energies of its units on a sample of the training text."""
     ids = sorted(sampled_ids(context.data, context.student_views, model, 1024), key=len)
     longest = min(context.data.max_length or model.max_length, model.max_length)
     total = dict[str, np.ndarray]()
@@ -137,10 +128,17 @@ def unit_energies(context: ModelContext, model: SentenceModel) -> dict[str, np.n
 
 @partial(jax.jit, static_argnums=0)
 def energies_of(definition: EncoderDefinition, params: Params, tokens: Tokens) -> dict[str, Float[Array, " _"]]:
-    """Maps the path of each layer to the sum over a batch's tokens of `x^2` for each of its units."""
-    transformer, recorders = as_module(definition, params).transformer, dict[str, _Recorder]()
+    """Maps the path of each layer to the energies of its units: the sums over a batch's tokens of `x^2`."""
+    transformer = as_module(definition, params).transformer
+    energies: dict[str, Array] = {}
+
+    def recorded(path: str, output: Linear, x: Float[Array, "g r l i"], compute_dtype: DTypeLike) -> Array:
+        without_padding = jnp.where(tokens.owner[..., None] >= 0, x, 0.0)
+        energy = jnp.einsum("grli,grli->i", without_padding, without_padding)
+        energies[path] = energies.get(path, 0.0) + energy  # a shared layer runs several times
+        return output(x, compute_dtype)
+
     for index, layer in enumerate(transformer.layers):
-        recorders[f"transformer/layers/{index}"] = recorder = _Recorder(layer.output, tokens.owner >= 0)
-        layer.output = cast(Linear, recorder)
+        layer.output = cast(Linear, partial(recorded, f"transformer/layers/{index}", layer.output))
     transformer(tokens, key=None, compute_dtype=jnp.float32, remat=False)
-    return {path: jnp.asarray(recorder.total) for path, recorder in recorders.items()}
+    return energies

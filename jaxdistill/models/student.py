@@ -1,4 +1,4 @@
-"""Base classes for students' options: of any student, and of students with a head or with prompts."""
+"""Base classes for the options of students: of any student, and of students with a head or with prompts."""
 
 import dataclasses
 import logging
@@ -16,8 +16,7 @@ from jaxdistill.models.checkpoints.model import SentenceModel, check_size, load_
 from jaxdistill.models.teacher import ModelContext, Prompting, Teacher
 from jaxdistill.models.trim import trimmed_to_text
 
-RIDGE = 0.01
-"""Penalty on the squared kernel, relative to the mean variance of the student's dimensions."""
+RIDGE = 0.01  # penalty on the squared kernel, relative to the mean variance of the student's dimensions
 
 Examples = Callable[[SentenceModel], tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n e"]]]
 """Maps a model to its vectors of some training sentences, without its Normalize module, and the targets of these sentences."""
@@ -26,17 +25,15 @@ log = logging.getLogger(__name__)
 
 
 class StudentInputs(NamedTuple):
-    """Inputs from which a student is made."""
+    """What a student is made from, besides its options."""
 
     context: ModelContext
-    teacher: Teacher
-    """The options of the teacher."""
-    teachers: Sequence[SentenceModel]
-    """Models whose vectors are the targets; `student.model=teacher` means the first one."""
+    teacher: Teacher  # the options of the teacher
+    teachers: Sequence[SentenceModel]  # whose vectors are the targets; `student.model=teacher` means the first one
 
     def key(self, part: str) -> jax.Array:
-        """The random key of the `body`, the `head` or the `tables`."""
-        # The constant sets them apart from the training's key.
+        """The random key for initial values of the `body`, the `head` or the embedding `tables`."""
+        # The constant makes them independent of the training's key, which has the same seed.
         keys = jax.random.split(jax.random.key(self.context.seed ^ 0x57D), 3)
         return keys[("body", "head", "tables").index(part)]
 
@@ -73,22 +70,24 @@ class Student:
         raise NotImplementedError
 
     def fitted(self, student: SentenceModel, examples: Examples) -> SentenceModel:
-        """The untrained student, fitted to the targets."""
+        """The untrained student, fitted to the targets of `examples` if the options ask for it."""
         return student
 
     def loaded(self, inputs: StudentInputs) -> SentenceModel:
-        """The model that the student starts from, with the options' pooling, prompts and trimmed tokenizer; without its Normalize module
+        """The model that the student starts from, with the options' pooling, prompts and trimmed tokenizer. It lacks its Normalize module
         if `teacher.normalize` is False. Raises `InputError` if no model is named."""
         context = inputs.context
-        if not self.model or (self.model == "teacher" and not inputs.teachers):
+        if self.model not in ("", "teacher"):
+            model = load_model(context.located(self.model), pooling=self.pooling)
+        elif self.model and inputs.teachers:
+            model = inputs.teachers[0]
+            model = surgery.with_pooling(model, self.pooling) if self.pooling else model
+        else:
             raise InputError(
                 f"student.model={self.model!r} names no model; give a checkpoint, or `teacher` and its model."
             )
-        if self.model != "teacher":
-            model = load_model(context.located(self.model), pooling=self.pooling)
-        else:
-            model = surgery.with_pooling(inputs.teachers[0], self.pooling) if self.pooling else inputs.teachers[0]
-        model = model if getattr(inputs.teacher, "normalize", True) else model.as_pooled()
+        if not getattr(inputs.teacher, "normalize", True):
+            model = model.as_pooled()
         if isinstance(self, Prompting):
             model = self.prompted(context.data, model, "student")
         specs = split_specs(self.trim)
@@ -102,7 +101,7 @@ class Student:
         return student
 
     def evaluated(self, student: SentenceModel) -> SentenceModel:
-        """The student as it is evaluated: with its head or without it, and with the training's prompt."""
+        """The trained student as it is evaluated: with or without its head, and with the prompt of the training."""
         return student
 
     def exported(self, student: SentenceModel) -> SentenceModel:
@@ -113,8 +112,8 @@ class Student:
     def with_length(self, student: SentenceModel, trained: int) -> SentenceModel:
         """The student with its maximum length after training; `trained` is the maximum in training."""
         architecture = student.definition.architecture
-        trained = student.max_length if architecture.is_static else trained
-        return student.with_length(min(self.max_length or trained, architecture.longest))
+        default = student.max_length if architecture.is_static else trained
+        return student.with_length(min(self.max_length or default, architecture.longest))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,9 +135,9 @@ class Headed(Student):
     vectors, reached through one matrix per width that is not exported."""
 
     def with_head(self, inputs: StudentInputs, model: SentenceModel) -> SentenceModel:
-        """The model with its untrained head: as wide as the targets, or, without a teacher, as its own vectors (SimCSE)."""
+        """The model with its untrained head. The head is as wide as the targets; without targets, as the model's vectors (SimCSE)."""
         if self.head != "none":
-            init = "uniform" if self.head_init == "fitted" else self.head_init  # `fitted` comes later
+            init = "uniform" if self.head_init == "fitted" else self.head_init  # `fitted` replaces it later
             targets = inputs.teacher.width([teacher.definition.embedding_width for teacher in inputs.teachers])
             width = targets or model.definition.embedding_width
             activation = "tanh" if self.head == "tanh" else "identity"
@@ -148,16 +147,16 @@ class Headed(Student):
         return model
 
     def check(self, teacher: Teacher) -> None:
-        models = 0 if teacher.scores_pairs else len(teacher.models)
-        fitted = self.head_init == "fitted" and self.head != "none"
+        vector_models = 0 if teacher.scores_pairs else len(teacher.models)
+        fits_head = self.head_init == "fitted" and self.head != "none"
         refuse([
             (self.dims and self.head != "none" and not self.keep_head,
              f"student.dims={self.dims} trains the vectors of the head, but student.keep_head=False exports others; leave out one or "
              "the other (--config.student.dims='()')."),
-            (self.dims and models > 1 and self.dims_targets == "truncated",
+            (self.dims and vector_models > 1 and self.dims_targets == "truncated",
              "student.dims: the first dimensions of several teachers' vectors are the first teacher's; set "
              "--config.student.dims_targets=projected."),
-            (fitted and (self.head != "linear" or not models),
+            (fits_head and (self.head != "linear" or not vector_models),
              "student.head_init=fitted maps to a teacher's vectors by a linear head; set --config.student.head=linear and name "
              "--config.teacher.model, or set --config.student.head_init=uniform."),
         ])  # fmt: skip
@@ -165,28 +164,29 @@ class Headed(Student):
     def fitted(self, student: SentenceModel, examples: Examples) -> SentenceModel:
         if self.head == "none" or self.head_init != "fitted":
             return student
-        affine = affine_map(*examples(surgery.drop_head(student)))
+        vectors, target_vectors = examples(surgery.drop_head(student))
         last = len(student.definition.dense) - 1
-        head = {f"dense/{last}/{leaf}": array for leaf, array in affine.items()}
+        head = {f"dense/{last}/{leaf}": array for leaf, array in affine_map(vectors, target_vectors).items()}
         return student.with_params(student.params | head)
 
     def evaluated(self, student: SentenceModel) -> SentenceModel:
         return student if self.keep_head or self.head == "none" else surgery.drop_head(student)
 
 
-def affine_map(x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n e"]) -> dict[str, np.ndarray]:
-    """`kernel` and `bias` of the ridge regression that maps a student's pooled vectors `x` to the targets `y`."""
+def affine_map(vectors: Float[np.ndarray, "n d"], targets: Float[np.ndarray, "n e"]) -> dict[str, np.ndarray]:
+    """`kernel` and `bias` of the ridge regression that maps a student's pooled vectors to their targets."""
     # float64: a Gram matrix squares the condition number.
-    centre = x.mean(axis=0, dtype=np.float64)
-    centred = x - centre
+    centre = vectors.mean(axis=0, dtype=np.float64)
+    centred = vectors - centre
     gram = centred.T @ centred
     penalty = RIDGE * np.trace(gram) / len(gram) or 1.0  # if all rows are equal, the trace is 0
-    products = centred.T @ (y - y.mean(axis=0, dtype=np.float64))
+    products = centred.T @ (targets - targets.mean(axis=0, dtype=np.float64))
     kernel = np.linalg.solve(gram + penalty * np.eye(len(gram)), products)
-    affine = {"kernel": kernel.astype(np.float32), "bias": (y.mean(axis=0) - centre @ kernel).astype(np.float32)}
-    mapped = x @ affine["kernel"] + affine["bias"]
-    cosines = np.sum(mapped * y, axis=1) / np.linalg.norm(mapped, axis=1) / np.linalg.norm(y, axis=1)
-    log.info("student: fitted to %s targets; mean cosine to the teacher %.3f", f"{len(x):,}", cosines.mean())
+    bias = targets.mean(axis=0) - centre @ kernel
+    affine = {"kernel": kernel.astype(np.float32), "bias": bias.astype(np.float32)}
+    mapped = vectors @ affine["kernel"] + affine["bias"]
+    cosines = np.sum(mapped * targets, axis=1) / np.linalg.norm(mapped, axis=1) / np.linalg.norm(targets, axis=1)
+    log.info("student: fitted to %s targets; mean cosine to the teacher %.3f", f"{len(vectors):,}", cosines.mean())
     return affine
 
 

@@ -19,6 +19,11 @@ from jaxdistill.models.checkpoints.modules import sentence_tensors
 logger = logging.getLogger(__name__)
 
 LAYERS = "transformer/layers/"
+EMBEDDINGS = "transformer/embeddings/"
+COMPACTED = ("bert", "distilbert", "roberta", "xlm-roberta", "camembert")
+"""Families whose embedding block `compact` replaces by ELECTRA's."""
+POSITIONS_PER_WORD, POSITIONS = 4, 32
+"""A compact embedding block is fitted to the original one with every word at `POSITIONS_PER_WORD` of the first `POSITIONS`."""
 
 
 def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
@@ -34,9 +39,10 @@ def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
             chosen = [round((index + 1) * depth / int(number)) - 1 for index in range(int(number))]
         else:
             chosen = [int(part) for part in choice.split(",")]
-    except ValueError:  # not a number
+    except ValueError:  # not a number: nothing is chosen
         pass
-    if not chosen or not set(chosen) <= set(range(depth)) or sorted({*chosen}) != list(chosen):
+    ascending = sorted({*chosen})
+    if not chosen or list(chosen) != ascending or not set(chosen) <= set(range(depth)):
         raise InputError(
             f"student.layers={choice!r} does not fit an encoder of {depth} layers; use last:3, first:3, even:3, greedy:3 or a list such as "
             "1,3,5 (counted from 0), in ascending order."
@@ -45,24 +51,24 @@ def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
 
 
 def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
-    """The model with only the layers that `layers` names, see `layer_indices`. They keep the window and the rotary positions with which
-    their weights were trained."""
+    """The model with only the layers that `layers` names, see `layer_indices`. Each keeps its attention window and rotary positions."""
     old = model.definition.architecture
     chosen = layer_indices(layers, old.layers)
     params = {path: array for path, array in model.params.items() if not path.startswith(LAYERS)}
-    for new, index in enumerate((0,) if old.shared_layers else chosen):
+    stored = (0,) if old.shared_layers else chosen  # shared layers have one set of weights
+    for new, index in enumerate(stored):
         prefix = f"{LAYERS}{index}/"
         layer = {path.removeprefix(prefix): array for path, array in model.params.items() if path.startswith(prefix)}
         if new == 0 and not old.first_norm and "attention/norm/scale" in layer:
-            # A family whose first layer has no norm: its scale goes into queries, keys and values, which is exact if the
-            # embeddings' own norm has scale 1.
+            # A family whose first layer has no norm before attention. The scale of the norm is multiplied into queries, keys and
+            # values instead, which is exact if the norm of the embeddings has scale 1.
             scale = layer["attention/norm/scale"].astype(np.float32)[:, None]
             layer = {path: array for path, array in layer.items() if not path.startswith("attention/norm/")}
             kernels = [f"attention/{part}/kernel" for part in ("query", "key", "value")]
             layer |= {path: layer[path].astype(np.float32) * scale for path in kernels}
         params |= {f"{LAYERS}{new}/{path}": array for path, array in layer.items()}
     without_window = [layer for layer in range(old.layers) if not old.kind(layer).window]
-    if without_window and not set(without_window) & set(chosen):
+    if without_window and set(without_window).isdisjoint(chosen):
         logger.warning(
             "student.layers=%s keeps only layers that see %d tokens on each side; those that see the whole sentence are %s",
             layers, max(old.kind(layer).window for layer in chosen), ",".join(map(str, without_window)),
@@ -79,33 +85,29 @@ def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
         return model
     logger.warning("%s: student.pooling=%s instead of the teacher's %s", model.source, chosen, old.pooling)
     params = {**model.unread_pooler, **model.params}
-    pooler = {path: params.pop(path) for path in list(params) if path.startswith(POOLER)}
-    reads_pooler = chosen.tokens == "pooler" and bool(pooler)
-    if reads_pooler:
-        params, pooler = params | pooler, {}
+    pooler = {path: array for path, array in params.items() if path.startswith(POOLER)}
+    reads_pooler = chosen.tokens == "pooler" and bool(pooler)  # if it lacks a pooler, the definition refuses to
+    if not reads_pooler:
+        params = {path: array for path, array in params.items() if path not in pooler}
     architecture = dataclasses.replace(old.architecture, pooler=reads_pooler)
     definition = dataclasses.replace(old, architecture=architecture, pooling=chosen)
-    return dataclasses.replace(model, definition=definition, params=params, unread_pooler=pooler)
+    unread_pooler = {} if reads_pooler else pooler
+    return dataclasses.replace(model, definition=definition, params=params, unread_pooler=unread_pooler)
 
 
 def fresh(
     template: SentenceModel, key: jax.Array, *, width: int, depth: int, heads: int = 0, intermediate: int = 0
 ) -> SentenceModel:
-    """A randomly initialised student with the family, tokenizer, prompts and pooling of `template`; sizes as the options of `Fresh`."""
+    """A randomly initialised student with the family, tokenizer, prompts and pooling of `template`. The sizes are the options of
+    `students.Fresh`."""
     old, pooling = template.definition.architecture, template.definition.pooling
-    # Layers take the template's first kinds; head widths are new, and there are as many key heads as query heads.
+    # Layers repeat the template's kinds in order. Head widths are new, and there are as many key heads as query heads.
     architecture = dataclasses.replace(
         old.with_layers([layer % old.layers for layer in range(depth)]),
-        hidden_size=width,
-        heads=heads or max(1, width // 64),
-        intermediate_size=intermediate or 4 * width,
-        embedding_size=width,
-        pooler=pooling.tokens == "pooler",
-        head_size=0,
-        key_heads=0,
-        attention_scale=0.0,
+        hidden_size=width, embedding_size=width, heads=heads or max(1, width // 64), head_size=0, key_heads=0,
+        intermediate_size=intermediate or 4 * width, attention_scale=0.0, pooler=pooling.tokens == "pooler",
         embedding_projected=old.embedding_projected or old.shared_layers,  # ALBERT's format always has the projection
-    )
+    )  # fmt: skip
     definition = EncoderDefinition(architecture=architecture, pooling=pooling, normalize=template.definition.normalize)
     params = {path: np.asarray(array) for path, array in init_params(definition, key).items()}
     source = f"fresh {architecture.family} of width {width} and depth {depth}, tokenizer of {template.source}"
@@ -123,18 +125,9 @@ def plain_architecture(old: Architecture, family: str, **changes: Any) -> Archit
     return Architecture(family=family, **(fields | changes))
 
 
-EMBEDDINGS = "transformer/embeddings/"
-COMPACTED = ("bert", "distilbert", "roberta", "xlm-roberta", "camembert")
-"""Families whose embedding block `compact` replaces by ELECTRA's."""
-POSITIONS_PER_WORD, POSITIONS = 4, 32
-"""A compact embedding block is fitted to the original one with every word at a few of the first positions."""
-
-
 def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> SentenceModel:
-    """The model with embedding tables of `width` and a projection to its layers' width: SimTDE's student, in ELECTRA's form. `init` is
-    `random`, or `svd`: projects the model's tables to the word table's first right singular vectors, and fits the
-    projection by least squares over the vocabulary, so that the layers' input changes little.
-    """
+    """The model with embedding tables of `width`, projected to the width of its layers: SimTDE's student, in ELECTRA's form.
+    `init` is `random`, or `svd` for tables and a projection that are fitted to the model's, see `_fitted_embeddings`."""
     old, pooling = model.definition.architecture, model.definition.pooling
     if width >= old.hidden_size or old.family not in COMPACTED or pooling.tokens == "pooler":
         raise InputError(
@@ -145,42 +138,48 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
     definition = dataclasses.replace(model.definition, architecture=architecture)
     # The layers keep their weights; only the embedding block is new, its projection included.
     params = {path: np.asarray(array) for path, array in init_params(definition, key).items()}
-    params |= {
-        path: array for path, array in model.params.items() if path in params and not path.startswith(EMBEDDINGS)
-    }
+    layers = params.keys() & {path for path in model.params if not path.startswith(EMBEDDINGS)}
+    params |= {path: model.params[path] for path in layers}
     if init == "svd":
-        word = model.params[EMBEDDINGS + "word/embedding"]
-        position = model.params[EMBEDDINGS + "position/embedding"][old.position_offset :]
-        types = model.params.get(EMBEDDINGS + "token_type/embedding", np.zeros((2, old.hidden_size), np.float32))
-        # `eigh` sorts ascending: the last eigenvectors are the principal components.
-        _, vectors = np.linalg.eigh(np.cov(word.astype(np.float64), rowvar=False))
-        basis = vectors[:, ::-1][:, :width].astype(np.float32)
-        tables = [(table @ basis).astype(np.float32) for table in (word, position, types)]
-        # Each word at a few positions, derived from its index so that every position occurs.
-        ids = np.tile(np.arange(len(word)), POSITIONS_PER_WORD)
-        shifts = np.repeat(np.arange(POSITIONS_PER_WORD), len(word))
-        positions = (ids * 7 + shifts * 13) % min(POSITIONS, len(position))
-
-        def normalized_sums(word: np.ndarray, position: np.ndarray, types: np.ndarray, eps: float) -> np.ndarray:
-            sums = word[ids] + position[positions] + types[0]
-            centred = sums - sums.mean(axis=1, keepdims=True)
-            return centred / np.sqrt(np.mean(centred * centred, axis=1, keepdims=True) + eps)
-
-        target = normalized_sums(word, position, types, eps=old.layer_norm_eps)
-        target = target * model.params[EMBEDDINGS + "norm/scale"] + model.params[EMBEDDINGS + "norm/bias"]
-        inputs = normalized_sums(*tables, eps=architecture.layer_norm_eps)
-        inputs = np.concatenate([inputs, np.ones((len(inputs), 1), np.float32)], axis=1)
-        solution = np.linalg.solve((inputs.T @ inputs).astype(np.float64), (inputs.T @ target).astype(np.float64))
-        names = ("word/embedding", "position/embedding", "token_type/embedding", "projection/kernel", "projection/bias")
-        arrays = [*tables, solution[:-1].astype(np.float32), solution[-1].astype(np.float32)]
-        params |= {EMBEDDINGS + name: array for name, array in zip(names, arrays, strict=True)}
+        params |= _fitted_embeddings(model, width)
     source = f"{model.source}, embeddings of width {width} ({init})"
     return dataclasses.replace(model, definition=definition, params=params, source=source, unread_pooler={})
 
 
-def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
-    """The model with the first `width` dimensions of its vectors (nested widths), normalised again if they were before: the last dense
-    layer loses its other columns, and a model without one gets a dense layer that selects the dimensions."""
+def _fitted_embeddings(model: SentenceModel, width: int) -> dict[str, np.ndarray]:
+    """Compact embeddings, by path, with which the layers' input changes little. The tables are the model's, projected to the first
+    right singular vectors of its centred word table; least squares over the vocabulary give the projection back."""
+    old = model.definition.architecture
+    word = model.params[EMBEDDINGS + "word/embedding"]
+    position = model.params[EMBEDDINGS + "position/embedding"][old.position_offset :]
+    types = model.params.get(EMBEDDINGS + "token_type/embedding", np.zeros((2, old.hidden_size), np.float32))
+    # `eigh` sorts ascending: the last eigenvectors are the principal components.
+    _, vectors = np.linalg.eigh(np.cov(word.astype(np.float64), rowvar=False))
+    basis = vectors[:, ::-1][:, :width].astype(np.float32)
+    tables = [(table @ basis).astype(np.float32) for table in (word, position, types)]
+    # The positions of a word are derived from its index, so that every position occurs.
+    ids = np.tile(np.arange(len(word)), POSITIONS_PER_WORD)
+    shifts = np.repeat(np.arange(POSITIONS_PER_WORD), len(word))
+    positions = (ids * 7 + shifts * 13) % min(POSITIONS, len(position))
+
+    def normalized_sums(word: np.ndarray, position: np.ndarray, types: np.ndarray) -> np.ndarray:
+        sums = word[ids] + position[positions] + types[0]
+        centred = sums - sums.mean(axis=1, keepdims=True)
+        return centred / np.sqrt(np.mean(centred * centred, axis=1, keepdims=True) + old.layer_norm_eps)
+
+    target = normalized_sums(word, position, types)
+    target = target * model.params[EMBEDDINGS + "norm/scale"] + model.params[EMBEDDINGS + "norm/bias"]
+    inputs = normalized_sums(*tables)
+    inputs = np.concatenate([inputs, np.ones((len(inputs), 1), np.float32)], axis=1)  # the last column is for the bias
+    solution = np.linalg.solve((inputs.T @ inputs).astype(np.float64), (inputs.T @ target).astype(np.float64))
+    names = ("word/embedding", "position/embedding", "token_type/embedding", "projection/kernel", "projection/bias")
+    arrays = [*tables, solution[:-1].astype(np.float32), solution[-1].astype(np.float32)]
+    return {EMBEDDINGS + name: array for name, array in zip(names, arrays, strict=True)}
+
+
+def truncated(model: SentenceModel, width: int) -> SentenceModel:
+    """The model with only the first `width` dimensions of its vectors, normalised after that if they were before. The last dense layer
+    loses its other columns; a model without one gets a dense layer that selects the dimensions."""
     dense, old = model.definition.dense, model.definition.embedding_width
     check_size("dims", width, old, f"the width of the vectors of {model.source}")
     if width == old:
@@ -199,12 +198,12 @@ def first_numbers(model: SentenceModel, width: int) -> SentenceModel:
 def add_head(
     model: SentenceModel, out_features: int, *, key: jax.Array, activation: str = "tanh", init: str = "uniform"
 ) -> SentenceModel:
-    """The model with one more dense layer on its pooled sentences, initialised as `Headed.head_init` says (`identity` truncates the
-    features, or pads them with zeros); on a static encoder, the layer has no bias."""
+    """The model with one more dense layer on its pooled sentences; `init` is described at `Headed.head_init`. On a static encoder, the
+    layer has no bias, so that the export can fold it into the table."""
     dense, width = model.definition.dense, model.definition.embedding_width
     bias = np.zeros(out_features, np.float32)
     if init == "identity":
-        kernel = np.eye(width, out_features, dtype=np.float32)
+        kernel = np.eye(width, out_features, dtype=np.float32)  # truncates the vectors, or appends zeros
     elif init == "normal":
         kernel = INITIAL_DEVIATION * np.asarray(jax.random.normal(key, (width, out_features), np.float32))
     else:
@@ -221,8 +220,8 @@ def add_head(
 
 
 def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
-    """A cross-encoder with the model's body and a new head; a model that already is a cross-encoder keeps its head. BERT's pooler is the
-    checkpoint's, if it has one. The result has no prompts, because views of pairs have none."""
+    """A cross-encoder with the model's body and a new head, or the model itself if it is one; BERT's pooler is kept. The result has
+    no prompts, because views of pairs have none."""
     model = dataclasses.replace(model, prompts={}, default_prompt=None, checkpoint_prompt=None)
     if model.definition.reads_pairs:
         return model
@@ -230,8 +229,9 @@ def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
     width = model.definition.architecture.hidden_size
     has_pooler = definition.architecture.pooler
     arrays = {**model.params, **model.unread_pooler}
-    body = {path: array for path, array in arrays.items() if path.startswith("transformer/")}
-    params = {path: array for path, array in body.items() if has_pooler or not path.startswith(POOLER)}
+    params = {path: array for path, array in arrays.items() if path.startswith("transformer/")}
+    if not has_pooler:
+        params = {path: array for path, array in params.items() if not path.startswith(POOLER)}
     new_layers = {f"dense/{index}": dense.out_features for index, dense in enumerate(definition.dense)}
     # NOTE: a pooler of zeros, which exports of encoders without a pooler have, is replaced.
     if has_pooler and not np.any(params.get(POOLER + "kernel", 0.0)):

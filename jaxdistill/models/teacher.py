@@ -1,4 +1,4 @@
-"""Base classes for teachers' options: of any teacher, and of models that give targets."""
+"""Base classes for the options of teachers: of any teacher, and of teachers that are models."""
 
 import dataclasses
 import logging
@@ -17,15 +17,14 @@ from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import sentence_roles
 from jaxdistill.models.outside import Reranker
 
-Labeller = SentenceModel | Reranker
-"""A model that scores the pairs of the text."""
+Labeller = SentenceModel | Reranker  # a model that scores the pairs of the text
 
 log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelContext:
-    """Inputs from which a training's models are made, besides their own options."""
+    """What a training's models are made from, besides their options."""
 
     data: Data
     student_views: Sequence[str]
@@ -36,13 +35,12 @@ class ModelContext:
 
 
 class TargetInputs(NamedTuple):
-    """Inputs from which stored targets are made."""
+    """What stored targets are made from."""
 
     text: TokenStore
     data: Data
     objective: Objective
-    embedders: Sequence[Embedder]
-    """Of the models whose vectors are the targets."""
+    embedders: Sequence[Embedder]  # the models whose vectors are the targets
     labellers: Sequence[Labeller]
     compute_dtype: DTypeLike
     progress: bool
@@ -61,21 +59,22 @@ class Teacher:
     """Whether targets belong to whole rows of the text's files, so that long rows cannot be split."""
     transforms = False
     """Whether targets are whitened or reduced, and so differ from the models' vectors."""
-    given_by = "model"
-    """The option that names what gives the targets."""
+    source_option = "model"
+    """The option that names the source of the targets."""
     models = ()
-    """Names of its models, as the options give them."""
+    """Names of its models, as in the options."""
 
     @property
-    def given(self) -> Sequence[str]:
-        """What gives the targets, as a model card shows it; empty if there are none."""
-        return self.models or list(filter(None, [getattr(self, self.given_by, self.kind)]))
+    def target_sources(self) -> Sequence[str]:
+        """Names of the models or files that the targets come from, as a model card shows them; empty if there are none."""
+        source = getattr(self, self.source_option, self.kind)  # your own class may have no such option
+        return self.models or ([source] if source else [])
 
     def check(self) -> None:
         """Raises `InputError` for options that exclude each other."""
 
     def digest(self) -> str:
-        """Identifies everything that determines the vectors of a teacher outside of JAX; empty for any other teacher."""
+        """Identifies everything that determines the vectors of an `OutsideVectors` teacher; empty for any other teacher."""
         return ""
 
     def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
@@ -91,7 +90,7 @@ class Teacher:
         return 0 if self.scores_pairs else sum(widths)
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        """One array per teacher view, with one row per row of the text; empty if targets are not stored."""
+        """The targets, one array per teacher view, with one row per row of the text; empty if they are not stored."""
         return ()
 
 
@@ -111,7 +110,7 @@ class Prompting:
     export stores it as its prompt `document`."""
 
     def prompted(self, data: Data, model: SentenceModel, section: str) -> SentenceModel:
-        """The model with these prompts; raises `InputError` for a prompt for a role that no sentence of the text has."""
+        """The model with these prompts. Raises `InputError`, which names the config's `section`, for a role that no text has."""
         model = model.with_prompt(self.prompt) if self.prompt else model
         used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))
         if used:
@@ -120,7 +119,7 @@ class Prompting:
         return model
 
     def check_prompts(self, used: Sequence[str], prompts: Mapping[str, str], section: str, source: str) -> None:
-        """Logs the prompt of each role in `used`; raises `InputError` if an option gives a prompt for any other role."""
+        """Logs the prompt of each role in `used`; raises `InputError` if an option has a prompt for another role."""
         for role, prompt in {"query": self.query_prompt, "document": self.document_prompt}.items():
             if prompt and role not in used:
                 raise InputError(
@@ -133,7 +132,7 @@ class Prompting:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Encoder(Prompting, Teacher):
-    """A model that gives targets."""
+    """A model that computes targets."""
 
     model: str = dataclasses.field(default="", kw_only=False)
     """Folder, also at `s3://` or `gs://`, `package:NAME/PATH`, hub name, or an earlier stage (`previous`, `stage2`). Empty
@@ -149,9 +148,10 @@ class Encoder(Prompting, Teacher):
     def models(self) -> Sequence[str]:
         return split_specs(self.model)
 
-    def each(self) -> list[Self]:
-        """Options for each model that `model` names; raises `InputError` if one has neither one value nor one per model."""
-        count, models = len(self.models), []
+    def per_model(self) -> list[Self]:
+        """These options for each name in `model`; raises `InputError` if one has neither a single value nor one per model."""
+        count = len(self.models)
+        models = []
         for index, name in enumerate(self.models):
             values = {"model": name}
             for option in ("pooling", "prompt", "query_prompt", "document_prompt"):
@@ -159,12 +159,12 @@ class Encoder(Prompting, Teacher):
                 parts = text.split("|") if count > 1 else [text]  # a single model's prompt may contain the separator
                 if len(parts) not in (1, count):
                     raise InputError(f"teacher.{option}={text!r} must be one value, or {count} separated by |.")
-                values[option] = parts[index % len(parts)]
+                values[option] = parts[0] if len(parts) == 1 else parts[index]
             models.append(dataclasses.replace(self, **values))
         return models
 
     def read(self, context: ModelContext, *, frozen: bool) -> SentenceModel:
         """Loads the model, with its prompts; `frozen` keeps weights in the stored dtype."""
-        place = context.located(self.model)
-        model = load_model(place, pooling=self.pooling, max_length=self.max_length, frozen=frozen)
+        location = context.located(self.model)
+        model = load_model(location, pooling=self.pooling, max_length=self.max_length, frozen=frozen)
         return self.prompted(context.data, model, "teacher")

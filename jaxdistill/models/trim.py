@@ -1,10 +1,10 @@
 """Trims a tokenizer, and the word embeddings with it, to the tokens of a text, which it then tokenises as before.
 
-WordPiece takes the longest entry at each place, BPE its first merge, Unigram the likeliest path. Removing entries that were
+WordPiece takes the longest entry at each position, BPE its first merge, Unigram the likeliest path. Removing entries that were
 not taken does not change these choices. So the tokens of the text stay, and with them:
 
-- special tokens, and the single characters of all these tokens, so that other words of the same letters can be spelled;
-- BPE: the merges that lead to each of these tokens, and all bytes if the tokenizer reads bytes;
+- special tokens, and the single characters of the tokens that stay, so that other words of the same letters can be spelled;
+- BPE: the merges that lead to each token that stays, and all bytes if the tokenizer reads bytes;
 - Unigram: the least likely piece, to which the score of an unknown character is relative, and all bytes of its fallback.
 """
 
@@ -13,10 +13,11 @@ import hashlib
 import json
 import logging
 import string
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice, pairwise
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Integer
@@ -33,19 +34,19 @@ from jaxdistill.models.checkpoints.model import SentenceModel
 from jaxdistill.models.checkpoints.tokenizer import CONFIG, SPECIAL_TOKENS, named_tokens, read_tokenizer, tokenizer_json
 from jaxdistill.models.model_text import sentence_roles
 
-FORMAT = 2
-"""Version of trimming, part of the digest; bump to invalidate trimmed tokenizers in caches."""
+FORMAT = 2  # version of trimming, part of the digest; bump to invalidate trimmed tokenizers in caches
 WORDS = "transformer/embeddings/word/embedding"
-BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
-"""Entries for the bytes of characters that have no entry (`byte_fallback`)."""
+BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))  # entries for bytes (`byte_fallback`)
 
 log = logging.getLogger(__name__)
 
 
 def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
-    """The tokenizer with only the entries of these ids, special tokens, and the entries that spell other words."""
-    content, ids = json.loads(tokenizer.to_str()), tokenizer.get_vocab(with_added_tokens=True)
-    model, entry_of_id = content["model"], {id: entry for entry, id in ids.items()}
+    """The tokenizer with only the entries of the ids in `used`, special tokens, and the entries that spell other words."""
+    content = json.loads(tokenizer.to_str())
+    model = content["model"]
+    ids = tokenizer.get_vocab(with_added_tokens=True)
+    entry_of_id = {id: entry for entry, id in ids.items()}
     post_processor = content.get("post_processor") or {}
     processors = post_processor.get("processors", [post_processor])
     special = {token["content"] for token in content["added_tokens"] if token["special"]} | {model.get("unk_token")}
@@ -56,29 +57,7 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
         for token in processor.get("special_tokens", {}).values():
             special |= set(token["tokens"])
     entries = {entry_of_id[id] for id in used if id in entry_of_id} | (special & ids.keys())
-    if model["type"] != "WordLevel":
-        # Single characters of the entries and of ASCII, and bytes, spell any word. Some of them are no entries.
-        prefix = model.get("continuing_subword_prefix") or ""
-        characters = {character for entry in entries for character in entry.removeprefix(prefix)}
-        characters |= set(string.printable)
-        spelling = characters | {prefix + character for character in characters}
-        if model.get("byte_fallback"):
-            spelling |= set(BYTES)
-        if any('"ByteLevel"' in json.dumps(content.get(step)) for step in ("pre_tokenizer", "normalizer")):
-            spelling |= set(pre_tokenizers.ByteLevel.alphabet())
-        entries |= spelling & ids.keys()
-    if model["type"] == "BPE":
-        # All results of the merges that lead from characters to the entries; BPE never merges across tokens.
-        ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
-        for entry in entries - {token["content"] for token in content["added_tokens"]}:
-            symbols = list(entry)
-            while pairs := [(ranks[pair], index) for index, pair in enumerate(pairwise(symbols)) if pair in ranks]:
-                index = min(pairs)[1]
-                symbols[index : index + 2] = [symbols[index] + symbols[index + 1]]
-                entries.add(symbols[index])
-    if model["type"] == "Unigram":
-        least_likely, _ = min(model["vocab"], key=itemgetter(1))
-        entries.add(least_likely)
+    entries |= _entries_around(entries, content, ids.keys())
     new_ids = {old: new for new, old in enumerate(sorted(ids[entry] for entry in entries))}
     if model["type"] == "Unigram":
         model["vocab"] = [piece for old, piece in enumerate(model["vocab"]) if old in new_ids]
@@ -96,14 +75,44 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
     return Tokenizer.from_str(tokenizer_json(content | {"added_tokens": added}))
 
 
+def _entries_around(entries: Set[str], content: Mapping[str, Any], vocabulary: Set[str]) -> set[str]:
+    """Entries that must stay with `entries`, see the top of this file; `content` is the whole tokenizer's, as JSON."""
+    model = content["model"]
+    around = set[str]()
+    if model["type"] != "WordLevel":
+        # The characters of the entries and of ASCII, and bytes, spell other words.
+        prefix = model.get("continuing_subword_prefix") or ""
+        characters = {character for entry in entries for character in entry.removeprefix(prefix)}
+        characters |= set(string.printable)
+        around |= characters | {prefix + character for character in characters}
+        if model.get("byte_fallback"):
+            around |= set(BYTES)
+        if any('"ByteLevel"' in json.dumps(content.get(step)) for step in ("pre_tokenizer", "normalizer")):
+            around |= set(pre_tokenizers.ByteLevel.alphabet())
+        around &= vocabulary
+    if model["type"] == "BPE":
+        # The results of all merges that lead from characters to an entry, in the order in which BPE makes them.
+        ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
+        for entry in (entries | around) - {token["content"] for token in content["added_tokens"]}:
+            symbols = list(entry)
+            while pairs := [(ranks[pair], index) for index, pair in enumerate(pairwise(symbols)) if pair in ranks]:
+                index = min(pairs)[1]  # the leftmost pair of the lowest rank
+                symbols[index : index + 2] = [symbols[index] + symbols[index + 1]]
+                around.add(symbols[index])
+    if model["type"] == "Unigram":
+        least_likely, _ = min(model["vocab"], key=itemgetter(1))
+        around.add(least_likely)
+    return around
+
+
 def old_ids(before: Tokenizer, after: Tokenizer) -> Integer[np.ndarray, " v"]:
-    """The id of each entry of a trimmed tokenizer before trimming, ascending."""
+    """The ids that the entries of the trimmed tokenizer `after` had in `before`, ascending."""
     entries = (str(after.id_to_token(index)) for index in range(after.get_vocab_size()))
     return np.array([before.token_to_id(entry) for entry in entries], np.int64)
 
 
 def write(tokenizer: Tokenizer, origin: Path, folder: Path) -> None:
-    """Writes the `tokenizer.json` of a trimmed tokenizer, the settings of `origin`, and for WordPiece `vocab.txt`."""
+    """Writes a trimmed tokenizer to `folder`, the settings from the folder `origin` and, for WordPiece, `vocab.txt` included."""
     content = json.loads(tokenizer.to_str())
     (folder / "tokenizer.json").write_text(tokenizer_json(content, indent=2), encoding="utf-8")
     for name in (CONFIG, SPECIAL_TOKENS):
@@ -117,17 +126,18 @@ def write(tokenizer: Tokenizer, origin: Path, folder: Path) -> None:
 
 
 def unknown_prefixes(tokenizer: Tokenizer, text: str) -> set[int]:
-    """Ids of the WordPiece entries before the unknown part of a word, which makes the whole word unknown. They must stay: without them,
-    shorter entries could be taken and the rest of the word become known. Empty for other kinds of tokenizers."""
-    model, unknown, prefixes = tokenizer.model, unknown_id(tokenizer), set[int]()
+    """Ids of the entries that WordPiece takes before it fails, so that the whole word is unknown. They must stay: without them, it
+    could take shorter entries and succeed, and the word would be known. Empty for other kinds of tokenizers."""
+    model, unknown = tokenizer.model, unknown_id(tokenizer)
     if not isinstance(model, models.WordPiece):
-        return prefixes
+        return set()
+    prefixes = set[int]()
     normal = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
     words = tokenizer.pre_tokenizer.pre_tokenize_str(normal) if tokenizer.pre_tokenizer else [(normal, (0, 0))]
     for word, _ in words:
-        if len(word) > model.max_input_chars_per_word:  # unknown whatever its entries
+        if len(word) > model.max_input_chars_per_word:  # always unknown
             continue
-        # The longest known beginning has the entries that are taken from the whole word.
+        # The entries that are taken from the whole word are those of its longest known beginning.
         for end in range(len(word), 0, -1):
             ids = {token.id for token in model.tokenize(word[:end])}
             if unknown not in ids:
@@ -137,23 +147,24 @@ def unknown_prefixes(tokenizer: Tokenizer, text: str) -> set[int]:
 
 
 def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> SentenceModel:
-    """The model with its tokenizer trimmed to a text, which it tokenises as before; the tokenizer is cached. All columns are read, also
-    those that the training does not use: the student may be meant for more languages."""
-    columns, architecture = columns_of(dict(data.columns) or (TEXT,)), model.definition.architecture
-    # Whatever the text, ids of padding, prompts and named special tokens stay, and all below RoBERTa's position offset.
+    """The model with its tokenizer trimmed to the text of `specs`, which it tokenises as before. The tokenizer is cached. All
+    `data.columns` are read, also those that the training does not use, because the student may be for more languages."""
+    columns = columns_of(dict(data.columns) or (TEXT,))
+    architecture = model.definition.architecture
+    # In any text, these stay: ids of padding, prompts and named special tokens, and those below RoBERTa's position offset.
     needed = {architecture.pad_id, *range(architecture.position_offset)}
     for prompt in model.prompts.values():
         needed |= set(model.tokenizer.encode(prompt).ids)
     named = (model.tokenizer.token_to_id(token) for token in named_tokens(model.tokenizer_folder))
     needed |= {id for id in named if id is not None}
     prompts = sorted({model.role_prompts[role] for role in ("", *used_roles(sentence_roles(data)))})
-    inputs = [FORMAT, content_digest(specs), columns, model.tokenizer.to_str(), prompts, sorted(needed)]
-    digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
+    cache_key = [FORMAT, content_digest(specs), columns, model.tokenizer.to_str(), prompts, sorted(needed)]
+    digest = hashlib.sha256(json.dumps(cache_key, sort_keys=True).encode()).hexdigest()[:32]
     folder = cache_folder(data.cache_folder) / "tokenizers" / digest
 
     def sentences() -> Iterator[str]:
         for spec in specs:
-            # A plain text has no column but the sentences.
+            # A plain text has a single column.
             for row in read([spec], {TEXT: TEXT} if is_plain(spec) else columns, cache=data.cache_folder):
                 yield from (prompt + cell.strip() for cell in row if cell.strip() for prompt in prompts)
 
@@ -169,7 +180,8 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
         make_folder_atomic(folder, fill, what="the trimmed tokenizer")
     tokenizer = read_tokenizer(folder)
     tokenizer.enable_truncation(model.max_length)
-    rows, words = old_ids(model.tokenizer, tokenizer), model.params[WORDS]
+    words = model.params[WORDS]
+    rows = old_ids(model.tokenizer, tokenizer)
     smaller = dataclasses.replace(
         model, tokenizer=tokenizer, tokenizer_folder=folder,
         params=model.params | {WORDS: np.ascontiguousarray(words[rows])},
@@ -182,10 +194,13 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
 
 
 def _tokens(tokenizer: Tokenizer, sentences: Iterator[str], old_ids: Integer[np.ndarray, " v"]) -> tuple[set[int], str]:
-    """Ids that occur in a text or begin its unknown words, and a digest of the text's tokens, as numbered in `old_ids`."""
-    tokenizer = Tokenizer.from_str(tokenizer.to_str())
+    """Ids that occur in a text or in `unknown_prefixes`, and a digest of the text's tokens. `old_ids` maps the tokenizer's ids to the
+    untrimmed one's, so that digests before and after trimming can be compared."""
+    tokenizer = Tokenizer.from_str(tokenizer.to_str())  # a copy, because the model's must keep its truncation
     tokenizer.no_truncation()
-    unknown, used, digest = unknown_id(tokenizer), set[int](), hashlib.sha256()
+    unknown = unknown_id(tokenizer)
+    used = set[int]()
+    digest = hashlib.sha256()
     while chunk := list(islice(sentences, 4096)):
         for sentence, encoding in zip(chunk, tokenizer.encode_batch(chunk), strict=True):
             used.update(encoding.ids)

@@ -1,4 +1,4 @@
-"""Vectors of sentences and similarities of pairs, in NumPy. NaN and infinity are errors; so are most zero vectors."""
+"""Vectors of sentences and similarities of pairs, in NumPy, with errors for vectors that no score can use."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -25,7 +25,7 @@ def unit_vectors(embed: Embed, sentences: Sequence[str]) -> Float[np.ndarray, "n
 
 
 def unit_rows(vectors: Real[np.ndarray, "n e"]) -> Float[np.ndarray, "n e"]:
-    """Normalises vectors to unit length, in float64; zero vectors, as of unknown words in static models, stay zero."""
+    """Vectors scaled to unit length, in float64. Zero vectors, which static models have for unknown words, stay zero."""
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
     return vectors / np.where(lengths == 0.0, 1.0, lengths)[:, None]
 
@@ -33,10 +33,8 @@ def unit_rows(vectors: Real[np.ndarray, "n e"]) -> Float[np.ndarray, "n e"]:
 def vectors_of_pairs(
     embed: Embed, first: Sequence[str], second: Sequence[str], *, roles: Sequence[str] = ()
 ) -> tuple[Float[np.ndarray, "rows e"], Integer[np.ndarray, " n"], Integer[np.ndarray, " n"]]:
-    """Unit vectors of the distinct sentences, and for each pair the rows of its first and of its second sentence.
-
-    `roles` has those of all first, then of all second sentences; a sentence with two roles is embedded once for each.
-    """
+    """Unit vectors of the distinct sentences, and for each pair the rows of its first and of its second sentence. `roles` lists the
+    roles of all first, then of all second sentences; a sentence with two roles is embedded once for each."""
     texts = list(zip([*first, *second], roles or [""] * (len(first) + len(second)), strict=True))
     row_of_text = {text: row for row, text in enumerate(dict.fromkeys(texts))}
     if roles:
@@ -47,10 +45,8 @@ def vectors_of_pairs(
 
 
 def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-    """Similarity of each pair: a cross-encoder's score, or otherwise the cosine, for which each distinct sentence is embedded once.
-
-    Raises `InputError` for NaN or infinity.
-    """
+    """Similarity of each pair: a cross-encoder's score, or the cosine of the two sentences' vectors. Each distinct sentence is
+    embedded once. Raises `InputError` for NaN, infinity or a zero vector."""
     if not isinstance(model, Scorer):
         vectors, left, right = vectors_of_pairs(model, first, second)
         return np.einsum("ne,ne->n", vectors[left], vectors[right])
@@ -59,8 +55,13 @@ def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[s
     return scores
 
 
+def sigmoid(logits: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """The sigmoid in float64, without overflow: scores of large logits still rank."""
+    return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
+
+
 def _refuse(is_bad: Bool[np.ndarray, " n"], fault: str, sentences: Sequence[str]) -> None:
-    """Raises `InputError`, with the `fault` in words and the first such sentence, if the vector of any sentence is bad."""
+    """Raises `InputError` if `is_bad` is true for any sentence; the message has the `fault` and the first of them."""
     if is_bad.any():
         raise InputError(
             f"the model gives {fault} for {int(is_bad.sum())} of {len(sentences)} sentences, the first: "

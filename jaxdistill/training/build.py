@@ -333,8 +333,8 @@ def make_objective(config: Config) -> Objective:
         (teacher.scores_pairs != learns_labels,
          f"the teacher {teacher.kind} does not go with objective {name}: only trans_encoder, cosent and listwise learn scores of pairs; "
          f"choose --config=FILE.py:PRESET:teacher={'stored' if teacher.scores_pairs else 'labels'}."),
-        (objective.teacher_views and not teacher.given,
-         f"objective {name} needs a teacher; set --config.teacher.{teacher.given_by}."),
+        (objective.teacher_views and not teacher.target_sources,
+         f"objective {name} needs a teacher; set --config.teacher.{teacher.source_option}."),
         (objective.reads and not isinstance(teacher, Live),
          f"objective {name} needs targets of single tokens or layers; choose --config=FILE.py:PRESET:teacher=live, one model."),
         (teacher.transforms and len(teacher_columns) > 1,

@@ -75,7 +75,7 @@ def dev_tasks(config: Config, *, similarity: str = "cosine") -> dict[str, Task]:
     if folder or best == sts.DEV_METRIC:
         with errors_of(f"dev set {sts.DEV_METRIC}"):
             add(sts.DEV_METRIC, pairs.pairs_spearman, sts.read_set("sts-b-dev", folder))
-    if not tasks and not evals.agreement and not config.teacher.given:
+    if not tasks and not evals.agreement and not config.teacher.target_sources:
         chosen_metric([], best)  # raises, unless `best` is `LAST`
     return tasks
 

@@ -180,7 +180,7 @@ def student_facts(
     config: Config, workdir: Path, student: SentenceModel, teachers: Sequence[SentenceModel], command: str
 ) -> Facts:
     """What the model card says of an untrained student: its teachers, its origin, and the command."""
-    names = [model.source for model in teachers] or config.teacher.given
+    names = [model.source for model in teachers] or config.teacher.target_sources
     origin = origin_of(*(teachers if config.student.model == "teacher" else [*teachers, student]))
     source = student.source
     specs = [*names, stage_export(config.student.model, workdir)]

@@ -1,11 +1,11 @@
 """Writes a model so that sentence-transformers and transformers load it.
 
 The transformer is in the root, where `AutoModel` finds it; pooling, dense layers and normalisation each have a subfolder. Every
-release of sentence-transformers since 2.0 reads this, except linear heads, which need 5.4: they act on tokens, before pooling,
-because runtimes that run no module after pooling then get the same vectors.
+release of sentence-transformers since 2.0 reads this. Only linear heads need 5.4: they act on tokens, before pooling, so that
+runtimes that run no module after pooling get the same vectors.
 
-Poolings that sentence-transformers lacks (of the second-to-last layer, or that concatenate layers or take their maximum) are a
-module of this project instead, which sentence-transformers refuses.
+Poolings that sentence-transformers lacks (of the second-to-last layer, or that concatenate layers or take their maximum) are
+written as this project's module `LayerPooling`, which sentence-transformers refuses.
 """
 
 import dataclasses
@@ -33,68 +33,48 @@ SPECIAL_TOKENS = {
     "sep_token": ("[SEP]", "</s>"),
     "mask_token": ("[MASK]", "<mask>"),
 }
-"""Special tokens by role, the usual one first."""
+"""The texts of each special token, the more common one first."""
 PROGRAM_SETTINGS = ("name_or_path", "max_length", "stride", "pad_to_multiple_of", "local_files_only")
-"""Settings of `tokenizer_config.json` that belong to the program that saved it and must not be exported."""
+"""Settings of `tokenizer_config.json` that belong to the program that saved it; they are not exported."""
 CLASS_SETTINGS = (*tokenizers.NORMALIZER_SETTINGS, "do_basic_tokenize", "never_split", "add_prefix_space")
 """Settings of `tokenizer_config.json` by which tokenizer classes override `tokenizer.json`; the generic class has none."""
 
 
 def check_exportable(definition: EncoderDefinition) -> None:
     """Raises `InputError` if a static encoder's layers do not fold into its table; anything else is exportable."""
-    linear = all(
-        isinstance(layer, Dense) and not layer.bias and layer.activation == "identity" for layer in definition.dense
-    )
-    if definition.architecture.is_static and not (definition.pooling == static.POOLING and linear):
+    if not definition.architecture.is_static:
+        return
+    is_linear = not definition.dense or definition.dense_on_tokens
+    has_bias = any(isinstance(layer, Dense) and layer.bias for layer in definition.dense)
+    if definition.pooling != static.POOLING or not is_linear or has_bias:
         raise InputError(
             "a static encoder is exported as one table, pooled by mean, without norm, bias or activation; set student.head to linear or none."
         )
 
 
 def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form: bool = False) -> None:
-    """Writes the model, and `card` as its `README.md`; raises `InputError` if the format cannot express the model.
-
-    Unless `keeps_form`, an equivalent model is written that sentence-transformers can express: a static encoder's dense layers are
-    folded into its table, and BERT's pooler becomes a dense layer with tanh on the first token.
-    """
+    """Writes the model, and `card` as its `README.md`; raises `InputError` if the format cannot express the model. Unless `keeps_form`,
+    an equivalent model is written that sentence-transformers can express: a static encoder's dense layers are folded into its table,
+    and BERT's pooler becomes a dense layer with tanh on the first token."""
     check_exportable(model.definition)
-    folder, definition, params = Path(folder), model.definition, model.params
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    if definition.architecture.is_static and not keeps_form:
-        definition, params = static.folded(definition, params)
-    elif definition.pooling.tokens == "pooler" and not (definition.reads_pairs or keeps_form):
-        width = definition.architecture.hidden_size
-        moved = {f"dense/0/{leaf}": params[f"transformer/pooler/{leaf}"] for leaf in ("kernel", "bias")}
-        for index, layer in enumerate(definition.dense):
-            before, after = (modules.sentence_tensors(number, layer) for number in (index, index + 1))
-            moved |= {new: params[old] for old, new in zip(before, after, strict=True)}
-        dense = (Dense(in_features=width, out_features=width), *definition.dense)
-        pooling = dataclasses.replace(definition.pooling, tokens="cls")
-        definition, params = dataclasses.replace(definition, pooling=pooling, dense=dense), params | moved
-    model = dataclasses.replace(model, definition=definition, params=params)
+    if model.definition.architecture.is_static and not keeps_form:
+        definition, params = static.folded(model.definition, model.params)
+        model = dataclasses.replace(model, definition=definition, params=params)
+    elif model.definition.pooling.tokens == "pooler" and not (model.definition.reads_pairs or keeps_form):
+        model = _with_pooler_as_dense(model)
+    definition = model.definition
     truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
     if definition.architecture.is_static:
-        table, max_length = params[static.TABLE], model.max_length
-        if max_length >= static.MAX_LENGTH:  # packages that read a table take its length only from tokenizer.json
-            truncation = max_length = None
-        tensors = {"embedding.weight": table}
-        if definition.architecture.dropped_id == static.dropped_id(model.tokenizer):  # as in model2vec
-            tensors = {"embeddings": table}
-            # Counted by the first dimension before, because sorting whole rows takes seconds; few tables share rows.
-            if 2 * len(np.unique(table[:, 0])) <= len(table):
-                rows, row_of_token = np.unique(table, axis=0, return_inverse=True)
-                if 2 * len(rows) <= len(table):
-                    tensors = {"embeddings": rows, "mapping": row_of_token.reshape(-1).astype(np.int32)}
-            config = {"model_type": "model2vec", "architectures": ["StaticModel"]}
-            config |= {"hidden_dim": definition.embedding_width, "normalize": definition.normalize}
-            config |= {"max_length": max_length, "embedding_dtype": "float32"}
-            write_json(folder / "config.json", config)
-        write_safetensors(tensors, folder / "model.safetensors")
+        max_length = model.max_length if model.max_length < static.MAX_LENGTH else None
+        truncation = truncation if max_length else None  # packages that read a table know its length only from here
+        _write_table(model, folder, max_length)
     else:
         _write_transformer(model, folder)
         _write_tokenizer_files(model, folder)
     if not definition.reads_pairs:
-        _write_modules(definition, params, folder)
+        _write_modules(definition, model.params, folder)
         settings = {"prompts": model.prompts, "default_prompt_name": model.default_prompt}
         settings |= {"similarity_fn_name": definition.similarity}
         write_json(folder / "config_sentence_transformers.json", settings)
@@ -102,6 +82,38 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form
     (folder / "tokenizer.json").write_text(tokenizers.tokenizer_json(content, indent=2), "utf-8")
     if card:
         (folder / "README.md").write_text(card, "utf-8")
+
+
+def _with_pooler_as_dense(model: SentenceModel) -> SentenceModel:
+    """An equivalent model that pools the first token, with BERT's pooler as the first of its dense layers."""
+    definition = model.definition
+    params = {f"dense/0/{leaf}": model.params[f"transformer/pooler/{leaf}"] for leaf in ("kernel", "bias")}
+    for index, layer in enumerate(definition.dense):  # each becomes the next one
+        before, after = (modules.sentence_tensors(number, layer) for number in (index, index + 1))
+        params |= {new: model.params[old] for old, new in zip(before, after, strict=True)}
+    width = definition.architecture.hidden_size
+    dense = (Dense(in_features=width, out_features=width), *definition.dense)
+    pooling = dataclasses.replace(definition.pooling, tokens="cls")
+    definition = dataclasses.replace(definition, pooling=pooling, dense=dense)
+    return dataclasses.replace(model, definition=definition, params=model.params | params)
+
+
+def _write_table(model: SentenceModel, folder: Path, max_length: int | None) -> None:
+    """Writes a static encoder's table: in model2vec's format if its mean ignores unknown tokens, else in `StaticEmbedding`'s."""
+    definition, table = model.definition, model.params[static.TABLE]
+    tensors = {"embedding.weight": table}
+    if definition.architecture.dropped_id == static.dropped_id(model.tokenizer):
+        tensors = {"embeddings": table}
+        # Counts values of one dimension first: sorting whole rows takes seconds, and few tables have equal rows.
+        if 2 * len(np.unique(table[:, 0])) <= len(table):
+            rows, row_of_token = np.unique(table, axis=0, return_inverse=True)
+            if 2 * len(rows) <= len(table):
+                tensors = {"embeddings": rows, "mapping": row_of_token.reshape(-1).astype(np.int32)}
+        config = {"model_type": "model2vec", "architectures": ["StaticModel"]}
+        config |= {"hidden_dim": definition.embedding_width, "normalize": definition.normalize}
+        config |= {"max_length": max_length, "embedding_dtype": "float32"}
+        write_json(folder / "config.json", config)
+    write_safetensors(tensors, folder / "model.safetensors")
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -112,8 +124,9 @@ def write_json(path: Path, content: Any) -> None:
 
 def _write_transformer(model: SentenceModel, folder: Path) -> None:
     """Writes the transformer, or a cross-encoder as a classifier of one label, with its configuration."""
-    definition, params, architecture = model.definition, model.params, model.definition.architecture
-    module, width = family(architecture.family), architecture.hidden_size
+    definition, params = model.definition, model.params
+    architecture = definition.architecture
+    module = family(architecture.family)
     config = module.config(architecture)
     if definition.reads_pairs:
         names = {path: f"{module.PREFIXES[0]}{name}" for path, name in tensor_names(module.NAMES, params).items()}
@@ -127,31 +140,33 @@ def _write_transformer(model: SentenceModel, folder: Path) -> None:
     else:
         # NOTE: if the family has a pooler and this model has none, zeros are written: otherwise AutoModel would report missing
         # weights and initialise random ones.
+        width = architecture.hidden_size
         zeros = {"transformer/pooler/kernel": np.zeros((width, width)), "transformer/pooler/bias": np.zeros(width)}
         params = {**zeros, **model.unread_pooler, **params}
         names = tensor_names(module.NAMES, params)
-        if definition.pooling.averages_layers:  # the mean over layers needs the outputs of all
+        if definition.pooling.averages_layers:
             config["output_hidden_states"] = True
-        # Lower-casing that the original's sentence_bert_config.json asked for is now part of tokenizer.json.
+        # False: if the original model lower-cases text, tokenizer.json now says so.
         write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
     write_safetensors(tensors_from_params(params, names), folder / "model.safetensors")
     write_json(folder / "config.json", config)
 
 
 def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarray], folder: Path) -> None:
-    """Writes `modules.json` and every module but the first, which is in the root, into its own folder."""
-    pooling, architecture = definition.pooling, definition.architecture
-    width, layers, is_static = architecture.hidden_size, architecture.layers, architecture.is_static
+    """Writes `modules.json`, and each module except the first, which is in the root, into its folder."""
+    pooling = definition.pooling
+    width, is_static = definition.architecture.hidden_size, definition.architecture.is_static
     # Kind, settings and tensors of each module.
     dense: list[tuple[str, dict[str, Any], dict[str, np.ndarray]]] = []
+    activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
     for index, layer in enumerate(definition.dense):
-        kind, config = "LayerNorm", {"dimension": layer.in_features}
+        config: dict[str, Any] = {"dimension": layer.in_features}
         if isinstance(layer, Dense):
-            activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
-            kind, config = "Dense", {name: getattr(layer, name) for name in ("in_features", "out_features", "bias")}
+            config = {name: getattr(layer, name) for name in ("in_features", "out_features", "bias")}
             config["activation_function"] = activations[layer.activation]
         if definition.dense_on_tokens and not is_static:
             config["module_input_name"] = modules.TOKENS
+        kind = "Dense" if isinstance(layer, Dense) else "LayerNorm"
         dense.append((kind, config, tensors_from_params(params, modules.sentence_tensors(index, layer))))
     chain = [(modules.STATIC if is_static else "Transformer", {}, {})]
     if is_static:
@@ -160,6 +175,7 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
         chain += [(modules.LAYER_POOLING, {"pooling": str(pooling)}, {}), *dense]
     else:
         if pooling.averages_layers:
+            layers = definition.architecture.layers
             chosen = pooling.indices(layers)
             config = {"word_embedding_dimension": width, "layer_start": chosen[0], "num_hidden_layers": layers}
             weights = np.isin(np.arange(chosen[0], layers + 1), chosen).astype(np.float32)
@@ -167,8 +183,8 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
         flags = {flag: ours == pooling.tokens for flag, (_, ours) in modules.POOLINGS.items()}
         pooled_width = definition.embedding_width if definition.dense_on_tokens else width
         config = {"word_embedding_dimension": pooled_width, **flags, "include_prompt": True}
-        pool = ("Pooling", config, {})
-        chain += [*dense, pool] if definition.dense_on_tokens else [pool, *dense]
+        pooling_module = ("Pooling", config, {})
+        chain += [*dense, pooling_module] if definition.dense_on_tokens else [pooling_module, *dense]
     if definition.normalize:
         chain.append(("Normalize", {}, {}))
     entries = []
@@ -184,10 +200,8 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
 
 
 def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
-    """Writes the tokenizer's files besides `tokenizer.json`, for transformers and for programs that read only these.
-
-    The class that they name is the origin's if it splits text as the tokenizer does, or else the generic one.
-    """
+    """Writes the tokenizer's files besides `tokenizer.json`, for transformers and for programs that read only these. They name the
+    class of the original model if it splits text as the tokenizer does, or else the generic class."""
     origin = model.tokenizer_folder
     for name in tokenizers.TOKENIZER_FILES:
         if (origin / name).exists() and origin.resolve() != folder.resolve():
@@ -195,7 +209,7 @@ def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
     config: dict[str, Any] = {
         role: token
         for role, tokens in SPECIAL_TOKENS.items()
-        for token in reversed(tokens)  # of two that exist, the first one stays
+        for token in reversed(tokens)  # if both exist, the more common one, which comes last, stays
         if model.tokenizer.token_to_id(token) is not None
     }
     if (origin / tokenizers.CONFIG).exists():
@@ -211,6 +225,6 @@ def _write_tokenizer_files(model: SentenceModel, folder: Path) -> None:
         config = {key: value for key, value in config.items() if key not in CLASS_SETTINGS}
         config |= {"tokenizer_class": tokenizers.GENERIC_CLASS, "model_input_names": ["input_ids", "attention_mask"]}
         reads_types = has_types
-    if reads_types:  # named, because the generic class passes no others to the model
+    if reads_types:  # the generic class passes token types only if they are named
         config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     write_json(folder / tokenizers.CONFIG, config | {"model_max_length": model.max_length})

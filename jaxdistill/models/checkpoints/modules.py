@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,19 +23,15 @@ POOLINGS = {
     "pooling_mode_weightedmean_tokens": ("weightedmean", "weightedmean"),
     "pooling_mode_lasttoken": ("lasttoken", "last"),
 }
-"""Maps sentence-transformers' old flags of poolings to its newer values of `pooling_mode`, and to our names."""
-CLASSIFIER = "ForSequenceClassification"
-"""Ending of a classifier's name in `architectures` of its `config.json`."""
-STATIC = "StaticEmbedding"
-"""sentence-transformers' module for a table of token vectors, see `static`."""
-TOKENS = "token_embeddings"
-"""sentence-transformers' name for the vectors that pooling reads."""
-LAYER_POOLING = "LayerPooling"
-"""This project's module for poolings that sentence-transformers lacks, and refuses."""
+"""Maps sentence-transformers' old flags to its newer values of `pooling_mode`, and to our names of poolings."""
+CLASSIFIER = "ForSequenceClassification"  # ending of the class in `architectures` of a classifier's `config.json`
+STATIC = "StaticEmbedding"  # sentence-transformers' module for a table of token vectors, see `checkpoints/static.py`
+TOKENS = "token_embeddings"  # sentence-transformers' name for the vectors that pooling reads
+LAYER_POOLING = "LayerPooling"  # this project's module for poolings that sentence-transformers lacks
 ORDER = re.compile(
     rf"(Transformer|({STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling| {LAYER_POOLING}))( Dense| LayerNorm)*)( Normalize)?"
 )
-"""Supported orders of modules. A linear layer on tokens commutes with a pooling that is a mean, and may come before it."""
+"""Supported orders of modules. A linear layer commutes with a pooling that is a mean, so it may come before the pooling."""
 TEXT_SETTINGS = (
     "tokenizer_args", "tokenizer_kwargs", "processor_kwargs", "config_args", "config_kwargs", "processing_kwargs",
     "model_args", "model_kwargs", "query_length", "document_length", "query_expansion", "tokenizer_name_or_path",
@@ -46,31 +43,21 @@ HARMLESS_SETTINGS = (
     "add_pooling_layer", "device_map", "low_cpu_mem_usage", "use_safetensors",
 )  # fmt: skip
 """Entries of `TEXT_SETTINGS` that change no vector."""
-DENSE_ACTIVATIONS = {
-    "torch.nn.modules.activation.Tanh": "tanh",
-    "torch.nn.modules.linear.Identity": "identity",
-    "torch.nn.modules.activation.ReLU": "relu",
-    "torch.nn.modules.activation.GELU": "gelu",
-    "torch.nn.modules.activation.SiLU": "silu",
-    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+DENSE_ACTIVATIONS = {"torch.nn.modules.linear.Identity": "identity"} | {
+    f"torch.nn.modules.activation.{name}": name.lower() for name in ("Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Modules:
-    """The modules of a model folder, and its settings."""
+    """What a model folder says about its modules and prompts."""
 
-    transformer: Path
-    """Folder of `config.json`, weights and tokenizer."""
-    is_static: bool
-    """Whether `transformer` holds a table of token vectors instead, see `static`."""
-    pooling: Pooling | None
-    """None if no module pools."""
-    dense: Sequence[tuple[Dense | SentenceNorm, Path]]
-    """Layers, each with its folder."""
+    transformer: Path  # folder of `config.json`, weights and tokenizer
+    is_static: bool  # whether that folder holds a table of token vectors instead, see `checkpoints/static.py`
+    pooling: Pooling | None  # None if no module pools
+    dense: Sequence[tuple[Dense | SentenceNorm, Path]]  # the layers after pooling, each with its folder
     normalize: bool
-    max_length: int
-    """Maximum tokens per sentence; 0: not stated."""
+    max_length: int  # maximum tokens per sentence; 0: not stated
     lower_case: bool
     similarity: str
     prompts: dict[str, str]
@@ -78,7 +65,7 @@ class Modules:
 
     @property
     def labels(self) -> int:
-        """Number of labels of the classification head; 0 without one, or with a pooling, as in sentence-transformers."""
+        """Number of labels of the classification head; 0 if there is none, or if a module pools, which ignores the head."""
         config = read_settings(self.transformer / "config.json") if self.pooling is None else {}
         if not any(name.endswith(CLASSIFIER) for name in config.get("architectures") or ()):
             return 0
@@ -86,85 +73,96 @@ class Modules:
 
 
 def read_modules(folder: Path) -> Modules:
-    """Reads `modules.json` and the modules that it names; a folder without it is a plain transformer, or model2vec's table.
-
-    Raises `InputError` for modules and settings that are not implemented, and for paths outside `folder`.
-    """
-    entries = [("Transformer", folder)]
-    weights = folder / "model.safetensors"
-    if (folder / "modules.json").exists():
-        entries = []
-        for entry in read_json(folder / "modules.json"):  # in this order; sentence-transformers reads no `idx`
-            kind = entry["type"]
-            if kind.partition(".")[0] in (
-                "sentence_transformers",
-                "jaxdistill",
-            ):  # another package's may compute anything
-                kind = kind.rpartition(".")[2]
-            if kind != "Dropout":  # has an effect in training only
-                entries.append((kind, inside(folder, folder / entry.get("path", ""))))
-    elif weights.exists() and "embeddings" in read_safetensors(weights):  # model2vec's table
-        entries = [(STATIC, folder)]
-        if read_settings(folder / "config.json").get("normalize"):
-            entries.append(("Normalize", folder))
+    """Reads `modules.json` and the modules that it names. A folder without it is a plain transformer, or model2vec's table. Raises
+    `InputError` for modules and settings that are not implemented, and for paths outside `folder`."""
+    entries = _entries(folder)
     kinds, root = [kind for kind, _ in entries], entries[0][1]
     file = folder / "config_sentence_transformers.json"
     general = read_settings(file) if file.exists() else {}
     readable = {"model_type": ("SentenceTransformer", "CrossEncoder"), "similarity_fn_name": ("cosine", "dot")}
     refuse_others(general, readable | {"truncate_dim": ()}, file=file)  # `teacher.dims` truncates a teacher's vectors
-    is_static, is_cross = kinds[0] == STATIC, general.get("model_type") == "CrossEncoder"
+    is_static = kinds[0] == STATIC
+    is_cross_encoder = general.get("model_type") == "CrossEncoder"
     pooling = static.POOLING if is_static else _pooling(dict(entries))
     dense = []
     for index, (kind, path) in enumerate(entries):
         file = path / "config.json"
         if kind not in ("Dense", "LayerNorm", "Normalize") or (kind == "Normalize" and not file.exists()):
             continue
-        config, reads_tokens = read_settings(file), "Pooling" in kinds[index:]
+        config = read_settings(file)
+        reads_tokens = "Pooling" in kinds[index:]
         names = [TOKENS if reads_tokens else "sentence_embedding"]
         refuse_others(config, {"module_input_name": names, "module_output_name": names}, file=file)
         commutes = False
-        if kind == "LayerNorm":
-            dense.append((SentenceNorm(width=config["dimension"]), path))
-        elif kind == "Dense":
-            refuse_others(config, {"use_residual": (False,), "activation_function": [*DENSE_ACTIVATIONS]}, file=file)
-            activation = DENSE_ACTIVATIONS[config.get("activation_function", "torch.nn.modules.activation.Tanh")]
-            sizes = {name: config[name] for name in ("in_features", "out_features")}
-            dense.append((Dense(**sizes, bias=config.get("bias", True), activation=activation), path))
-            is_linear_on_tokens = activation == "identity" and config.get("module_input_name") == TOKENS
-            commutes = is_linear_on_tokens and pooling is not None and pooling.tokens in MEANS
+        if kind != "Normalize":
+            layer = _layer(kind, config, file)
+            dense.append((layer, path))
+            is_linear = isinstance(layer, Dense) and layer.activation == "identity"
+            pools_mean = pooling is not None and pooling.tokens in MEANS
+            commutes = is_linear and pools_mean and config.get("module_input_name") == TOKENS
         if reads_tokens and not commutes:
             kinds[index] = f"{kind} on tokens"  # in no supported order
-    if not ORDER.fullmatch(" ".join(kinds)) or (is_cross and len(kinds) > 1):
+    if not ORDER.fullmatch(" ".join(kinds)) or (is_cross_encoder and len(kinds) > 1):
         raise InputError(
             f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer or StaticEmbedding, then WeightedLayerPooling, "
             "Pooling, Dense, LayerNorm and Normalize can be read, in this order, or the single Transformer of a cross-encoder."
         )
+    options = _transformer_options(root, is_cross_encoder=is_cross_encoder)
+    prompts = {name: text or "" for name, text in (general.get("prompts") or {}).items()}
+    return Modules(
+        transformer=root, is_static=is_static, pooling=pooling, dense=dense, normalize="Normalize" in kinds,
+        max_length=options.get("max_seq_length") or 0, lower_case=bool(options.get("do_lower_case")),
+        similarity=general.get("similarity_fn_name") or "cosine",
+        prompts=prompts, default_prompt=general.get("default_prompt_name"),
+    )  # fmt: skip
+
+
+def _entries(folder: Path) -> list[tuple[str, Path]]:
+    """The kind and the folder of each module, in order, without dropout, which has an effect in training only."""
+    if (folder / "modules.json").exists():
+        entries = []
+        for entry in read_json(folder / "modules.json"):  # in this order; sentence-transformers ignores `idx`
+            package, _, name = entry["type"].partition(".")
+            # Modules of other packages keep their full names, which are in no supported order.
+            kind = name.rpartition(".")[2] if package in ("sentence_transformers", "jaxdistill") else entry["type"]
+            if kind != "Dropout":
+                entries.append((kind, inside(folder, folder / entry.get("path", ""))))
+        return entries
+    weights = folder / "model.safetensors"
+    if not weights.exists() or "embeddings" not in read_safetensors(weights):
+        return [("Transformer", folder)]
+    normalize = read_settings(folder / "config.json").get("normalize")  # of model2vec
+    return [(STATIC, folder), ("Normalize", folder)] if normalize else [(STATIC, folder)]
+
+
+def _layer(kind: str, config: dict[str, Any], file: Path) -> Dense | SentenceNorm:
+    """The layer that a module of the kind `Dense` or `LayerNorm` describes by its `config`, read from `file`."""
+    if kind == "LayerNorm":
+        return SentenceNorm(width=config["dimension"])
+    refuse_others(config, {"use_residual": (False,), "activation_function": [*DENSE_ACTIVATIONS]}, file=file)
+    activation = DENSE_ACTIVATIONS[config.get("activation_function", "torch.nn.modules.activation.Tanh")]
+    sizes = {name: config[name] for name in ("in_features", "out_features")}
+    return Dense(**sizes, bias=config.get("bias", True), activation=activation)
+
+
+def _transformer_options(root: Path, *, is_cross_encoder: bool) -> dict[str, Any]:
+    """The settings of the Transformer module, in `sentence_bert_config.json` or a similar name. Empty without such a file."""
     file = min(root.glob("sentence_*_config.json"), default=None)
-    options = read_settings(file) if file else {}
+    if file is None:
+        return {}
+    options = read_settings(file)
     task, output, name = "feature-extraction", "last_hidden_state", TOKENS
-    if is_cross:
+    if is_cross_encoder:
         task, output, name = "sequence-classification", "logits", "scores"
     modality = {"text": {"method": "forward", "method_output_name": output}}
     readable = {"transformer_task": (task,), "module_output_name": (name,), "modality_config": (modality,)}
-    readable["tokenizer_name_or_path"] = ()
     changing = {name: _changing(options.get(name)) or None for name in TEXT_SETTINGS}
-    refuse_others(options | changing, readable | dict.fromkeys(TEXT_SETTINGS, ()), file=file or "")
-    return Modules(
-        transformer=root,
-        is_static=is_static,
-        pooling=pooling,
-        dense=dense,
-        normalize="Normalize" in kinds,
-        max_length=options.get("max_seq_length") or 0,
-        lower_case=bool(options.get("do_lower_case")),
-        similarity=general.get("similarity_fn_name") or "cosine",
-        prompts={name: text or "" for name, text in (general.get("prompts") or {}).items()},
-        default_prompt=general.get("default_prompt_name"),
-    )
+    refuse_others(options | changing, readable | dict.fromkeys(TEXT_SETTINGS, ()), file=file)
+    return options
 
 
 def _changing(settings: object) -> object:
-    """The entries of a `TEXT_SETTINGS` value that change vectors; None if none does."""
+    """The entries of a `TEXT_SETTINGS` value, at any depth, that change vectors; None if none does."""
     if not isinstance(settings, dict):
         return settings
     changing = {key: _changing(value) for key, value in settings.items() if key not in HARMLESS_SETTINGS}
@@ -181,28 +179,33 @@ def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
     config = read_settings(path)
     refuse_others(config, {"include_prompt": (True,)}, file=path)
     modes = config.get("pooling_mode") or [mode for flag, (mode, _) in POOLINGS.items() if config.get(flag)]
-    mode = modes if isinstance(modes, str) else "+".join(modes or ["mean"])
+    mode = modes if isinstance(modes, str) else "+".join(modes or ["mean"])  # `Pooling` refuses several
     layers = "last"
     averager = folders.get("WeightedLayerPooling")
     # sentence-transformers skips the mean over layers unless the transformer outputs all layers.
     if averager and read_settings(folders["Transformer"] / "config.json").get("output_hidden_states") is True:
-        config, weights = read_settings(averager / "config.json"), read_checkpoint(averager)["layer_weights"]
-        count, start = config.get("num_hidden_layers", 12), config.get("layer_start", 4)
-        averaged = tuple(start + np.flatnonzero(weights))
-        layers = f"{weights.tolist()} from layer {start} on"  # which `Pooling` refuses
-        if averaged and np.ptp(weights[weights != 0.0]) <= 1e-6 and len(weights) == count + 1 - start:
-            # An encoder of fewer than 3 layers has no last four states; its `last4` would be `all`.
-            choices = [choice for choice in LAYER_CHOICES if choice != "last4" or count >= 3]
-            matching = [
-                choice for choice in choices if Pooling(tokens="mean", layers=choice).indices(count) == averaged
-            ]
-            layers = next(iter(matching), layers)
+        layers = _averaged_layers(averager)
     with errors_of(str(path)):
         return Pooling(tokens=dict(POOLINGS.values()).get(mode, mode), layers=layers)
 
 
+def _averaged_layers(folder: Path) -> str:
+    """The entry of `LAYER_CHOICES` that a WeightedLayerPooling averages. For other weights, a text that `Pooling` refuses."""
+    config = read_settings(folder / "config.json")
+    weights = read_checkpoint(folder)["layer_weights"]
+    count = config.get("num_hidden_layers", 12)
+    start = config.get("layer_start", 4)
+    averaged = tuple(start + np.flatnonzero(weights))
+    if averaged and np.ptp(weights[weights != 0.0]) <= 1e-6 and len(weights) == count + 1 - start:
+        # An encoder of fewer than 3 layers has no last four states; its `last4` would be `all`.
+        for choice in [choice for choice in LAYER_CHOICES if choice != "last4" or count >= 3]:
+            if Pooling(tokens="mean", layers=choice).indices(count) == averaged:
+                return choice
+    return f"{weights.tolist()} from layer {start} on"
+
+
 def sentence_tensors(index: int, layer: Dense | SentenceNorm) -> dict[str, str]:
-    """Maps the paths of our parameters of the layer with this index to the names of the tensors in its module."""
+    """Maps the paths of our parameters of the dense layer `index` to the names of its tensors in sentence-transformers."""
     if isinstance(layer, SentenceNorm):
         return {f"dense/{index}/scale": "norm.weight", f"dense/{index}/bias": "norm.bias"}
     bias = {f"dense/{index}/bias": "linear.bias"} if layer.bias else {}

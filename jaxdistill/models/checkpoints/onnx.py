@@ -1,8 +1,8 @@
 """ONNX files of an export, for ONNX Runtime, transformers.js and sentence-transformers (`backend="onnx"`).
 
-A graph maps `input_ids`, `attention_mask` and, if the model has them, `token_type_ids`, of any batch size and length, to
-`last_hidden_state`, which includes linear heads, and `sentence_embedding`, or to a cross-encoder's `logits`. torch traces the
-exported folder as transformers and sentence-transformers load it.
+A graph reads `input_ids`, `attention_mask` and, if the model has token types, `token_type_ids`, of any batch size and length.
+It returns `last_hidden_state`, after linear heads, and `sentence_embedding`; of a cross-encoder, `logits`. torch traces the exported
+folder as transformers and sentence-transformers load it.
 """
 
 import importlib
@@ -38,24 +38,25 @@ def check(model: SentenceModel) -> None:
 
 
 def write(model: SentenceModel, folder: Path) -> list[Path]:
-    """Writes both files into the export in `folder`; returns their paths."""
+    """Writes the float32 file and the 8-bit file into the export in `folder`; returns their paths."""
     files = [folder / FOLDER / name for name in (FLOAT, INT8)]
     files[0].parent.mkdir(exist_ok=True)
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # the packages warn a lot; the result is compared afterwards
+    disabled_level = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # the packages warn a lot; the caller compares the files' vectors with the model's
     try:
         trace(model, folder, files[0])
-        rounding = importlib.import_module("onnxruntime.quantization")
+        quantization = importlib.import_module("onnxruntime.quantization")
         # 7-bit weights: processors without VNNI add pairs of products in 16 bits, which would overflow with 8 bits.
         # Asymmetric weights lose less: mean cosine 0.9905 instead of 0.9899 on 1,000 texts of six languages.
-        rounding.quantize_dynamic(*files, weight_type=rounding.QuantType.QUInt8, per_channel=True, reduce_range=True)
+        unsigned = quantization.QuantType.QUInt8
+        quantization.quantize_dynamic(*files, weight_type=unsigned, per_channel=True, reduce_range=True)
     finally:
-        logging.disable(before)
+        logging.disable(disabled_level)
     return files
 
 
 def encoder(model: SentenceModel, file: Path) -> Callable[[Sequence[Any]], Float[np.ndarray, "n e"]]:
-    """A function of texts, or pairs, that runs a file in ONNX Runtime, one at a time, and gives vectors or logits."""
+    """A function that encodes texts or pairs, one at a time, with an ONNX file: to vectors, or to a cross-encoder's logits."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
@@ -63,10 +64,11 @@ def encoder(model: SentenceModel, file: Path) -> Callable[[Sequence[Any]], Float
 
     def encode(texts: Sequence[Any]) -> np.ndarray:
         rows = []
-        for one in model.encodings(texts):
-            # A static tokenizer gives no token for an empty text: one masked token stands for it.
-            ids, types = one.ids or [model.definition.architecture.pad_id], one.type_ids or [0]
-            values = {"input_ids": ids, "attention_mask": [int(bool(one.ids))] * len(ids), "token_type_ids": types}
+        for encoding in model.encodings(texts):
+            ids, mask, types = encoding.ids, encoding.attention_mask, encoding.type_ids
+            if not ids:  # a static encoder's tokenizer gives no token for an empty text: read one masked token
+                ids, mask, types = [model.definition.architecture.pad_id], [0], [0]
+            values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
             *_, row = session.run(None, {name: np.array([values[name]]) for name in names})
             rows.append(np.asarray(row)[0])
         return np.stack(rows)
@@ -75,28 +77,26 @@ def encoder(model: SentenceModel, file: Path) -> Callable[[Sequence[Any]], Float
 
 
 def trace(model: SentenceModel, folder: Path, file: Path) -> None:
-    """Writes the graph in float32."""
+    """Traces the export in `folder`, and writes the graph in float32 to `file`."""
     import onnx
     import torch
-    from transformers.utils import logging as bars
+    from transformers.utils import logging as transformers_logging
 
-    sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}  # of both axes
     names = ["input_ids", "attention_mask"]
     if model.definition.architecture.token_types > 1:
         names.append("token_type_ids")
-    bars.disable_progress_bar()
+    transformers_logging.disable_progress_bar()
     with torch.no_grad(), warnings.catch_warnings(action="ignore"):
         program = torch.onnx.export(
             _traced(model, folder).eval(),
-            # A shared tensor would become a single input.
+            # Separate tensors, because a shared one would become a single input.
             kwargs={name: torch.ones((2, 7), dtype=torch.int64) for name in names},
-            dynamic_shapes={name: sizes for name in names},
+            dynamic_shapes={name: any_size for name in names},
             input_names=names,
             output_names=["logits"] if model.definition.reads_pairs else ["last_hidden_state", "sentence_embedding"],
-            opset_version=18,
-            dynamo=True,
-            verbose=False,
-        )
+            opset_version=18, dynamo=True, verbose=False,
+        )  # fmt: skip
     assert program is not None  # `dynamo=True` returns the program
     graph = program.model_proto
     del graph.graph.value_info[:]  # shapes of weights that were transposed later would be wrong
@@ -104,29 +104,26 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
 
 
 def _traced(model: SentenceModel, folder: Path) -> Any:
-    """The torch module that is traced: maps token ids to the outputs."""
+    """The torch module to trace, which maps token ids and masks to the graph's outputs."""
     import torch
     import transformers
     from sentence_transformers import SentenceTransformer
 
-    definition, params, others = model.definition, model.params, []
-    if definition.architecture.is_static:
-        _, params = folded(definition, params)
-    elif not definition.reads_pairs:
-        others = list(SentenceTransformer(str(folder), device="cpu"))[1:]
-    kind = transformers.AutoModelForSequenceClassification if definition.reads_pairs else transformers.AutoModel
+    definition = model.definition
+    auto_class = transformers.AutoModelForSequenceClassification if definition.reads_pairs else transformers.AutoModel
 
     class Table(torch.nn.Module):
         """Rows of a table and their mean."""
 
         def __init__(self):
             super().__init__()
+            _, params = folded(definition, model.params)
             self.table = torch.nn.Embedding.from_pretrained(torch.tensor(params[TABLE]))
 
         def forward(self, input_ids, attention_mask):
             rows = self.table(input_ids)
-            counted = (attention_mask * (input_ids != definition.architecture.dropped_id)).unsqueeze(-1).to(rows.dtype)
-            mean = (rows * counted).sum(1) / counted.sum(1).clamp(min=1.0)
+            weights = (attention_mask * (input_ids != definition.architecture.dropped_id)).unsqueeze(-1).to(rows.dtype)
+            mean = (rows * weights).sum(1) / weights.sum(1).clamp(min=1.0)
             return rows, torch.nn.functional.normalize(mean, dim=1) if definition.normalize else mean
 
     class Transformer(torch.nn.Module):
@@ -134,8 +131,9 @@ def _traced(model: SentenceModel, folder: Path) -> Any:
 
         def __init__(self):
             super().__init__()
-            self.body = kind.from_pretrained(folder, attn_implementation="eager")
-            self.others = torch.nn.ModuleList(others)
+            self.body = auto_class.from_pretrained(folder, attn_implementation="eager")
+            chain = [] if definition.reads_pairs else SentenceTransformer(str(folder), device="cpu")
+            self.modules_after = torch.nn.ModuleList(list(chain)[1:])
 
         def forward(self, input_ids, attention_mask, token_type_ids=None):
             types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
@@ -145,7 +143,7 @@ def _traced(model: SentenceModel, folder: Path) -> Any:
             features = {"token_embeddings": outputs.last_hidden_state, "attention_mask": attention_mask}
             if definition.pooling.averages_layers:
                 features["all_layer_embeddings"] = outputs.hidden_states
-            for module in self.others:
+            for module in self.modules_after:
                 features = module(features)
             return features["token_embeddings"], features["sentence_embedding"]
 

@@ -1,4 +1,4 @@
-"""Static encoders: tables of token vectors. A sentence's vector is the mean of its tokens' vectors.
+"""Reads static encoders: tables of token vectors. A sentence's vector is the mean of its tokens' vectors.
 
 sentence-transformers' module `StaticEmbedding` has the tensor `embedding.weight`. model2vec has a `config.json` of its own type
 and the tensor `embeddings`, optionally with `weights` and a `mapping`, and leaves unknown tokens out of the mean.
@@ -20,13 +20,12 @@ from jaxdistill.models.checkpoints.tokenizer import read_tokenizer, tokenizer_js
 from jaxdistill.models.checkpoints.weights import check_finite, read_checkpoint
 
 TABLE = "transformer/embeddings/word/embedding"
-MAX_LENGTH = 1 << 20
-"""Maximum tokens per sentence if a folder states none."""
+MAX_LENGTH = 1 << 20  # maximum tokens per sentence if a folder states none
 POOLING = Pooling(tokens="mean")
 
 
 def architecture_of(table: Float[np.ndarray, "v d"], dropped_id: int) -> Architecture:
-    """The architecture of a static encoder with this table, whose mean ignores the token `dropped_id`; -1: none."""
+    """The architecture of a static encoder with this table. Its mean ignores the token `dropped_id`; -1: no token."""
     entries, width = table.shape
     return Architecture(
         family="static", vocab_size=entries, hidden_size=width, layers=0, heads=1, intermediate_size=0, max_positions=MAX_LENGTH,
@@ -35,16 +34,16 @@ def architecture_of(table: Float[np.ndarray, "v d"], dropped_id: int) -> Archite
 
 
 def dropped_id(tokenizer: tokenizers.Tokenizer) -> int:
-    """The id of the token that model2vec leaves out of the mean, the unknown token; -1 if the tokenizer has none."""
+    """The id of the unknown token, which model2vec leaves out of the mean; -1 if the tokenizer has none."""
     unknown = unknown_id(tokenizer)
     return -1 if unknown is None else unknown
 
 
 def read(folder: Path) -> tuple[Architecture, Float[np.ndarray, "v d"], tokenizers.Tokenizer, int]:
-    """Reads either format: architecture, table, tokenizer, and maximum tokens per sentence."""
+    """Reads a folder in either format: architecture, table, tokenizer, and maximum tokens per sentence."""
     tensors = read_checkpoint(folder)
-    of_model2vec = "embeddings" in tensors
-    name = "embeddings" if of_model2vec else "embedding.weight"
+    is_model2vec = "embeddings" in tensors
+    name = "embeddings" if is_model2vec else "embedding.weight"
     table = tensors[name].astype(np.float32)
     if "mapping" in tensors:  # tokens share rows
         table = table[tensors["mapping"].astype(np.int64)]
@@ -52,13 +51,13 @@ def read(folder: Path) -> tuple[Architecture, Float[np.ndarray, "v d"], tokenize
         table = table * tensors["weights"].astype(np.float32)[:, None]
     # Both packages read only tokenizer.json; model2vec replaces its truncation by the length in config.json.
     tokenizer = without_special_tokens(read_tokenizer(folder, vocab_size=len(table), settings=False))
-    if of_model2vec:
+    if is_model2vec:
         max_length = read_settings(folder / "config.json").get("max_length", 512)  # model2vec's default
     else:
         truncation = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).truncation
         max_length = truncation["max_length"] if truncation else None
     check_finite(table, name, folder)
-    architecture = architecture_of(table, dropped_id(tokenizer) if of_model2vec else -1)
+    architecture = architecture_of(table, dropped_id(tokenizer) if is_model2vec else -1)
     return architecture, table, tokenizer, min(max_length or MAX_LENGTH, MAX_LENGTH)
 
 
@@ -71,7 +70,8 @@ def without_special_tokens(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokeni
 def folded(
     definition: EncoderDefinition, params: Mapping[str, np.ndarray]
 ) -> tuple[EncoderDefinition, dict[str, np.ndarray]]:
-    """An equivalent encoder without dense layers, which are applied to the rows of its table; a dropped token's row is zero."""
+    """An equivalent encoder without dense layers, which must be linear: they are applied to the rows of its table. The row of the
+    token that the mean ignores becomes zero."""
     table = np.array(params[TABLE], np.float32)
     for index in range(len(definition.dense)):
         table = table @ np.asarray(params[f"dense/{index}/kernel"], np.float32)

@@ -26,8 +26,7 @@ VOCABULARIES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model")
 CONFIG, SPECIAL_TOKENS, ADDED_TOKENS = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 TOKENIZER_FILES = (SPECIAL_TOKENS, ADDED_TOKENS, "merges.txt", *VOCABULARIES)
 """Files of a tokenizer besides `tokenizer.json` and `CONFIG`."""
-GENERIC_CLASS = "PreTrainedTokenizerFast"
-"""The class that uses `tokenizer.json` unchanged."""
+GENERIC_CLASS = "PreTrainedTokenizerFast"  # transformers' class that uses `tokenizer.json` unchanged
 TYPED_CLASSES = ("BertTokenizer", "ConvBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
 """Classes that pass token types to the model unless `model_input_names` says otherwise."""
 WORDPIECE_CLASSES = (*TYPED_CLASSES, "DistilBertTokenizer", "MPNetTokenizer")
@@ -37,9 +36,9 @@ NORMALIZER_SETTINGS = {
     "strip_accents": ("strip_accents", None),
     "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
-"""Settings of `WORDPIECE_CLASSES`: the normalizer's attribute and the default."""
+"""Maps settings of `WORDPIECE_CLASSES` to the normalizer's attributes and the defaults."""
 OFFSETS = sorted(range(-32, 33), key=abs)
-"""Distances from a score's nearest decimal, in units of the last digit, at which `_decimal` searches."""
+"""Distances, in units of the last digit, from the decimal nearest to a score, in the order in which `_decimal` tries them."""
 
 
 def read_tokenizer(
@@ -52,30 +51,31 @@ def read_tokenizer(
       lower_case: lower-case the text first (`do_lower_case` of sentence-transformers).
       settings: whether `tokenizer_config.json` overrides `tokenizer.json`, as in transformers.
     """
-    path, config = first_file(folder, ("tokenizer.json", *VOCABULARIES), "tokenizer"), _settings(folder / CONFIG)
+    path = first_file(folder, ("tokenizer.json", *VOCABULARIES), "tokenizer")
+    config = _settings(folder / CONFIG)
     refuse_others(config, {"split_special_tokens": (False,), "truncation_side": ("right",)}, file=folder / CONFIG)
     with while_reading(path):
         if path.name != "tokenizer.json":
             tokenizer = _from_transformers(folder)
         else:
             tokenizer = tokenizers.Tokenizer.from_file(str(path))
-            if "truncation_side" not in config:  # transformers then takes the file's side
+            if "truncation_side" not in config:  # transformers then uses that of tokenizer.json
                 refuse_others(tokenizer.truncation or {}, {"direction": ("right",)}, file=path)
             if settings and not _is_read_unchanged(tokenizer, folder):
                 tokenizer = _from_transformers(folder)
-        adds_end = settings and "AutoTokenizer" in (config.get("auto_map") or {}) and config.get("add_eos_token")
-        if adds_end and not tokenizer.num_special_tokens_to_add(is_pair=False):  # as GTE-Qwen2's own code does
+        # GTE-Qwen2's tokenizer code, which does not run here, appends an end token that tokenizer.json does not.
+        has_code = "AutoTokenizer" in (config.get("auto_map") or {})
+        adds_none = not tokenizer.num_special_tokens_to_add(is_pair=False)
+        if settings and has_code and config.get("add_eos_token") and adds_none:
             end = _content(config["eos_token"])
-            template = processors.TemplateProcessing(
-                single=["$A", end],
-                pair=["$A", end, "$B:1", f"{end}:1"],
-                special_tokens=[(end, tokenizer.token_to_id(end))],
-            )
+            special_tokens = [(end, tokenizer.token_to_id(end))]
+            pair = ["$A", end, "$B:1", f"{end}:1"]
+            template = processors.TemplateProcessing(single=["$A", end], pair=pair, special_tokens=special_tokens)
             steps = [template] if tokenizer.post_processor is None else [tokenizer.post_processor, template]
             tokenizer.post_processor = processors.Sequence(steps)
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        _check_reads_own_words(tokenizer, folder)
+        _check_reads_vocabulary(tokenizer, folder)
     token, largest_id = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=itemgetter(1))
     if vocab_size is not None and largest_id >= vocab_size:
         raise InputError(
@@ -88,13 +88,13 @@ def read_tokenizer(
 
 
 def length_limit(folder: Path) -> int:
-    """The tokenizer's `model_max_length`, once called `max_len`; 0 if it has none."""
+    """The tokenizer's `model_max_length`, called `max_len` in old files; 0 if it has none."""
     config = _settings(folder / CONFIG)
     limit = config.get("model_max_length", config.get("max_len")) or 0
     return int(limit) if limit < 10**6 else 0  # transformers writes 1e30 for no limit
 
 
-def gives_types(folder: Path) -> bool:
+def passes_token_types(folder: Path) -> bool:
     """Whether transformers, with the tokenizer in `folder`, passes token types to the model."""
     input_names = _settings(folder / CONFIG).get("model_input_names")
     if input_names is not None:
@@ -114,14 +114,16 @@ def _class_of(folder: Path) -> str | None:
 
 
 def _is_read_unchanged(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
-    """Whether transformers would use `tokenizer`, which is as in `tokenizer.json`, without a change; False if in doubt."""
-    config, special = _settings(folder / CONFIG), _settings(folder / SPECIAL_TOKENS)
+    """Whether transformers would use `tokenizer`, as read from `tokenizer.json`, unchanged; False if in doubt."""
+    # For this family, transformers ignores the class in the files, and uses one that splits text differently.
+    if _settings(folder / "config.json").get("model_type") == "qwen2":
+        return False
+    config = _settings(folder / CONFIG)
+    special = _settings(folder / SPECIAL_TOKENS)
     decoder = config.get("added_tokens_decoder")
     added = _settings(folder / ADDED_TOKENS) if decoder is None else {token["content"] for token in decoder.values()}
     present = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    # transformers reads this family by its own class, which splits text in its own way, whatever the files name.
-    has_own_class = _settings(folder / "config.json").get("model_type") == "qwen2"
-    if has_own_class or not {*named_tokens(folder), *added} <= present:
+    if not {*named_tokens(folder), *added} <= present:  # transformers would add the missing ones
         return False
     class_name = _class_of(folder) or WORDPIECE_CLASSES[0]
     if class_name not in WORDPIECE_CLASSES:
@@ -135,58 +137,59 @@ def _is_read_unchanged(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     named = []
     for key, default in {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}.items():
         named.append({_content(file[key]) for file in (config, special) if file.get(key)} or {default})
-    return [{token} for token in (*used, tokenizer.model.unk_token)] == named
+    return named == [{token} for token in (*used, tokenizer.model.unk_token)]  # also unequal if the files disagree
 
 
 def wordpiece_settings(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
     """The settings with which `WORDPIECE_CLASSES` split text as the tokenizer does; empty if they cannot."""
     model, normalizer = tokenizer.model, tokenizer.normalizer
-    without_setting = ("##", 100, True)
-    is_like_bert = (
+    if not (
         isinstance(model, models.WordPiece)
         and isinstance(normalizer, normalizers.BertNormalizer)
         and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
-        and (model.continuing_subword_prefix, model.max_input_chars_per_word, normalizer.clean_text) == without_setting
-    )
-    if not is_like_bert:
+    ):
+        return {}
+    # The classes have no settings for these three, and always use these values.
+    if (model.continuing_subword_prefix, model.max_input_chars_per_word, normalizer.clean_text) != ("##", 100, True):
         return {}
     return {key: getattr(normalizer, attribute) for key, (attribute, _) in NORMALIZER_SETTINGS.items()}
 
 
 def named_tokens(folder: Path) -> set[str]:
-    """Special tokens that the files beside `tokenizer.json` name, such as `[PAD]`; transformers never splits them."""
+    """Special tokens, such as `[PAD]`, that the settings beside `tokenizer.json` name; transformers never splits them."""
     tokens: list[Any] = []
     for settings in (_settings(folder / CONFIG), _settings(folder / SPECIAL_TOKENS)):
         tokens += [value for key, value in settings.items() if key.endswith("_token")]
         for key in ("additional_special_tokens", "extra_special_tokens"):
-            listed = settings.get(key) or []
-            tokens += listed.values() if isinstance(listed, dict) else listed
+            more = settings.get(key) or []
+            tokens += more.values() if isinstance(more, dict) else more
     return {text for text in map(_content, tokens) if isinstance(text, str)}
 
 
 def _content(token: Any) -> Any:
-    """The text of a special token, which a file may describe in more detail."""
+    """The text of a special token; settings hold it as a string, or as a dict with `content`."""
     return token.get("content") if isinstance(token, dict) else token
 
 
-def _check_reads_own_words(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
-    """Raises `InputError` if the tokenizer does not know half of its vocabulary's words: its files belong to another class."""
+def _check_reads_vocabulary(tokenizer: tokenizers.Tokenizer, folder: Path) -> None:
+    """Raises `InputError` if the tokenizer knows at most half of a sample of its own vocabulary's words. This happens if the
+    settings name another class than the one that made the vocabulary."""
     size = tokenizer.get_vocab_size(with_added_tokens=True)
-    entries = [tokenizer.id_to_token(id) or "" for id in range(0, size, max(1, size // 200))]
+    entries = [tokenizer.id_to_token(id) or "" for id in range(0, size, max(1, size // 200))]  # about 200
     words = [entry.removeprefix("##").strip("\u2581\u0120") for entry in entries]  # without marks of spaces
     words = [word for word in words if word.isalnum()]
-    # A word that the tokenizer does not know becomes the unknown token, or that and the mark of a space.
-    ids_of_unknown = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}
+    # SentencePiece puts U+2581, its mark of a space, before an unknown word too.
+    ids_of_unknown_words = {unknown_id(tokenizer), tokenizer.token_to_id("\u2581")}
     encodings = tokenizer.encode_batch(words, add_special_tokens=False)
-    read_words = sum(not ids_of_unknown.issuperset(encoding.ids) for encoding in encodings)
-    if 2 * read_words <= len(words):
+    known = sum(not ids_of_unknown_words.issuperset(encoding.ids) for encoding in encodings)
+    if known <= len(words) / 2:
         raise InputError(
-            f"{folder}: the tokenizer knows {read_words} of {len(words)} words of its own vocabulary; correct tokenizer_class in {CONFIG}."
+            f"{folder}: the tokenizer knows {known} of {len(words)} words of its own vocabulary; correct tokenizer_class in {CONFIG}."
         )
 
 
 def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
-    """The tokenizer as transformers reads it, from copies of the tokenizer's files alone."""
+    """The tokenizer as transformers reads it, from a copy of the folder with only the tokenizer's files."""
     from transformers import AutoTokenizer  # slow to import
 
     with tempfile.TemporaryDirectory(prefix="jaxdistill-tokenizer-") as temporary:
@@ -195,9 +198,9 @@ def _from_transformers(folder: Path) -> tokenizers.Tokenizer:
             shutil.copyfile(folder / name, Path(temporary) / name)
         config = without_paths(_settings(folder / CONFIG))
         is_bert = _settings(folder / "config.json").get("model_type") == "bert"
-        only_pieces = not files & {"tokenizer.json", "vocab.txt", "vocab.json"}
-        if only_pieces and is_bert and _class_of(folder) in (None, *TYPED_CLASSES):
-            config["tokenizer_class"] = "XLMRobertaTokenizer"  # BERT's would have a vocabulary of five special tokens
+        has_only_pieces = not files & {"tokenizer.json", "vocab.txt", "vocab.json"}
+        if has_only_pieces and is_bert and _class_of(folder) in (None, *TYPED_CLASSES):
+            config["tokenizer_class"] = "XLMRobertaTokenizer"  # BERT's class does not read SentencePiece files
         (Path(temporary) / CONFIG).write_text(json.dumps(config), encoding="utf-8")
         loaded = AutoTokenizer.from_pretrained(temporary, local_files_only=True, trust_remote_code=False)
     return loaded.backend_tokenizer
@@ -213,7 +216,7 @@ def tokenizer_json(content: Mapping[str, Any], indent: int | None = None) -> str
     model = content["model"]
     if model["type"] != "Unigram":
         return json.dumps(content, indent=indent, ensure_ascii=False)
-    # Scores become strings between marks, because `json` has no hook for floats; then marks and quotes go.
+    # `json` has no hook for floats: scores are written as strings between marks, then marks and quotes are removed.
     mark = "\ufdd0"  # a noncharacter, which Unicode reserves for a program's internal use
     vocab = [[piece, f"{mark}{_decimal(score)}{mark}"] for piece, score in model["vocab"]]
     text = json.dumps({**content, "model": {**model, "vocab": vocab}}, indent=indent, ensure_ascii=False)
@@ -221,11 +224,8 @@ def tokenizer_json(content: Mapping[str, Any], indent: int | None = None) -> str
 
 
 def _decimal(value: float) -> str:
-    """A decimal that the tokenizers library reads as exactly this float.
-
-    The library parses the digits as a float and divides by a power of ten, so it rounds twice; a score that is off by one bit may
-    change how a text is split.
-    """
+    """A decimal that the tokenizers library reads as exactly this float. The library parses the digits as a float and divides by a
+    power of ten, so it rounds twice; a score that is off by one bit may change how a text is split."""
     exact = Decimal(abs(value))
     for places in range(15, 20):
         nearest = int((exact * 10**places).to_integral_value())

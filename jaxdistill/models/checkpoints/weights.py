@@ -28,7 +28,7 @@ UNREAD = re.compile(
 
 
 def first_file(folder: Path, names: Sequence[str], content: str) -> Path:
-    """The first of `names` that is a file in `folder`; raises `InputError`, which names the missing `content`, if none is."""
+    """The first of `names` that exists in `folder`; raises `InputError` if none does. `content` is what the file would have."""
     for name in names:
         if (folder / name).exists():
             return folder / name
@@ -40,9 +40,9 @@ def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
     refuse_adapter(folder)
     names = [name + end for name in ("model.safetensors", "pytorch_model.bin") for end in ("", ".index.json")]
     files = [first_file(folder, names, "weights")]
-    if files[0].suffix == ".json":  # an index, which maps each tensor to the file that has it
-        names = sorted(set(read_settings(files[0])["weight_map"].values()))
-        files = [inside(folder, folder / name) for name in names]
+    if files[0].suffix == ".json":  # an index of shards: maps each tensor to its file
+        shards = sorted(set(read_settings(files[0])["weight_map"].values()))
+        files = [inside(folder, folder / shard) for shard in shards]
     tensors: dict[str, np.ndarray] = {}
     for file in files:
         tensors |= read_safetensors(file) if file.suffix == ".safetensors" else read_torch_file(file)
@@ -50,23 +50,21 @@ def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Memory-mapped tensors in the stored dtype, by name.
-
-    safetensors' own NumPy interface would copy them, and a frozen teacher would then be in memory beside its copy on the devices.
-    """
+    """Memory-mapped tensors in the stored dtype, by name. safetensors' NumPy interface would copy them, and a frozen teacher would
+    then be in memory beside its copy on the devices."""
     with while_reading(path):
         content = np.memmap(path, np.uint8, "r")
+        # The length of the JSON header in 8 bytes, the header, then the data.
         start = 8 + int.from_bytes(content[:8].tobytes(), "little")
         entries = json.loads(content[8:start].tobytes())
         entries.pop("__metadata__", None)
+        irregular = {"BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "BOOL": np.bool_}
         tensors = {}
         for name, entry in entries.items():
             stored = entry["dtype"]
             begin, end = entry["data_offsets"]
-            irregular = {"BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "BOOL": np.bool_}
-            dtype = (
-                irregular.get(stored) or f"{stored[0].lower()}{int(stored[1:]) // 8}"
-            )  # NumPy counts bytes: F32 is f4
+            # NumPy counts bytes, not bits: F32 is f4.
+            dtype = irregular.get(stored) or f"{stored[0].lower()}{int(stored[1:]) // 8}"
             tensors[name] = content[start + begin : start + end].view(np.dtype(dtype)).reshape(entry["shape"])
         return tensors
 
@@ -85,30 +83,27 @@ def read_torch_file(path: Path) -> dict[str, np.ndarray]:
             "or ask its author for safetensors."
         ) from None
     # NumPy has no bfloat16; float32 holds all of its values.
-    return {name: (each.float() if each.dtype == torch.bfloat16 else each).numpy() for name, each in tensors.items()}
+    widened = {name: tensor.float() for name, tensor in tensors.items() if tensor.dtype == torch.bfloat16}
+    return {name: tensor.numpy() for name, tensor in (tensors | widened).items()}
 
 
 def params_from_tensors(
-    tensors: Mapping[str, np.ndarray],
-    names: Mapping[str, str | Part],
-    shapes: Mapping[str, tuple[int, ...]],
-    *,
-    prefixes: Sequence[str] = (),
-    source: str,
-    frozen: bool = False,
-) -> dict[str, np.ndarray]:
+    tensors: Mapping[str, np.ndarray], names: Mapping[str, str | Part], shapes: Mapping[str, tuple[int, ...]], *,
+    prefixes: Sequence[str] = (), source: str, frozen: bool = False,
+) -> dict[str, np.ndarray]:  # fmt: skip
     """Parameters by our paths, in float32; raises `InputError` for missing, unknown, misshapen, integer or non-finite tensors.
 
     Args:
-      names: maps our paths to the names in a plain encoder's checkpoint, or to parts of tensors.
+      names: maps our paths to the names in a plain encoder's checkpoint, or to a part of a tensor, cut along its first axis.
       shapes: maps our paths to shapes.
       prefixes: prefixes that the family's task models put before the names.
       frozen: do not copy float32 and bfloat16 tensors, and keep their dtype.
     """
+    # A whole tensor is part 0 of 1.
     parts = {path: name if isinstance(name, Part) else Part(name, 0, 1) for path, name in names.items()}
     expected = {part.name for part in parts.values()}
     candidates = [outer + inner for inner in ("", *prefixes) for outer in OUTER_PREFIXES]
-    # The prefix under which most names exist.
+    # The prefix under which the file has most of the expected names.
     prefix = max(candidates, key=lambda prefix: sum(prefix + name in tensors for name in expected))
     found = {}
     for name, tensor in tensors.items():
@@ -124,9 +119,9 @@ def params_from_tensors(
     params = {}
     for path, part in parts.items():
         tensor = found[part.name]
-        rows_of_part, *others = shapes[path][::-1] if path.endswith("/kernel") else shapes[path]
-        shape = (part.count * rows_of_part, *others)
-        if tensor.shape != shape or tensor.dtype.kind in "iub":
+        rows_of_part, *row_shape = shapes[path][::-1] if path.endswith("/kernel") else shapes[path]  # torch's layout
+        shape = (part.count * rows_of_part, *row_shape)
+        if tensor.shape != shape or tensor.dtype.kind in "iub":  # integers or booleans
             raise InputError(
                 f"{source}: tensor {part.name} has {tensor.dtype} numbers of shape {list(tensor.shape)}, config.json expects floats of "
                 f"shape {list(shape)}; save a quantised model again after dequantize() in transformers."
@@ -135,7 +130,7 @@ def params_from_tensors(
         if frozen and rows.dtype in (np.float32, ml_dtypes.bfloat16):
             params[path] = rows.T if path.endswith("/kernel") else rows
         else:
-            params[path] = in_torch_layout(path, rows.astype(np.float32))  # a copy: the file may change
+            params[path] = in_torch_layout(path, rows.astype(np.float32))  # a copy, because the file may change
         check_finite(params[path], part.name, source)
     return params
 
@@ -147,7 +142,7 @@ def check_finite(tensor: np.ndarray, name: str, source: Path | str) -> None:
 
 
 def tensors_from_params(params: Mapping[str, np.ndarray], names: Mapping[str, str | Part]) -> dict[str, np.ndarray]:
-    """The inverse of `params_from_tensors`: tensors in float32 by the checkpoint's names."""
+    """The inverse of `params_from_tensors`: tensors in float32 by the checkpoint's names, joined from their parts."""
     parts: dict[str, dict[int, np.ndarray]] = {}
     for path, name in names.items():
         part = name if isinstance(name, Part) else Part(name, 0, 1)
@@ -156,13 +151,13 @@ def tensors_from_params(params: Mapping[str, np.ndarray], names: Mapping[str, st
 
 
 def in_torch_layout(path: str, array: np.ndarray) -> np.ndarray:
-    """The parameter at `path` in torch's layout, or back from it: kernels are transposed. The array is contiguous."""
+    """A contiguous `array`, transposed if `path` is a kernel's: converts our layout to torch's, and back."""
     return np.ascontiguousarray(array.T if path.endswith("/kernel") else array)
 
 
 def write_safetensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
     """Writes tensors in the form that transformers and sentence-transformers read."""
-    path.touch()  # with the user's default permissions; safetensors itself would let only the owner read the file
+    path.touch()  # with the user's default permissions; safetensors would let only the owner read the file
     mode = path.stat().st_mode
     safetensors.numpy.save_file(dict(tensors), path, metadata={"format": "pt"})
     path.chmod(mode)

@@ -1,4 +1,4 @@
-"""Students: options classes that make the untrained model."""
+"""Students: options classes that make the untrained model, by the names that configs use."""
 
 from jaxdistill.models.students.fresh import Fresh as Fresh
 from jaxdistill.models.students.layered import CrossEncoder as CrossEncoder
@@ -11,4 +11,3 @@ KINDS: dict[str, type] = {
     "fresh": Fresh,
     "static": Static,
 }
-"""By the names that configs use."""

@@ -33,8 +33,9 @@ class Fresh(Layered, Prompted, Headed):
     long runs of characters and isolates rare characters. 0: the tokenizer of `model`."""
 
     def make(self, inputs: StudentInputs) -> SentenceModel:
-        data, model = inputs.context.data, self.loaded(inputs)
+        model = self.loaded(inputs)
         if self.vocabulary:
+            data = inputs.context.data
             columns = columns_read(data, inputs.context.student_views)
             folder = train_wordpiece(
                 split_specs(data.text), entries=self.vocabulary, cache_folder=cache_folder(data.cache_folder), columns=columns
@@ -45,10 +46,10 @@ class Fresh(Layered, Prompted, Headed):
             architecture = surgery.plain_architecture(
                 model.definition.architecture, "bert", vocab_size=entries, pad_id=pad_id, token_types=2
             )
-            definition = dataclasses.replace(model.definition, architecture=architecture)
-            source = f"its own with {entries:,} entries"
+            # `surgery.fresh` takes these from its template; the student's source becomes "..., tokenizer of its own with ...".
             model = dataclasses.replace(
-                model, definition=definition, tokenizer=tokenizer, tokenizer_folder=folder, source=source
-            )
+                model, definition=dataclasses.replace(model.definition, architecture=architecture), tokenizer=tokenizer,
+                tokenizer_folder=folder, source=f"its own with {entries:,} entries",
+            )  # fmt: skip
         sizes = dict(width=self.width, depth=self.depth, heads=self.heads, intermediate=self.intermediate)
         return self.with_head(inputs, self.compact(inputs, surgery.fresh(model, inputs.key("body"), **sizes)))

@@ -27,7 +27,7 @@ class Layered(Student):
     """Initial compact tables: `svd`, a truncated singular value decomposition of the model's, or `random` (SimTDE)."""
 
     def compact(self, inputs: StudentInputs, model: SentenceModel) -> SentenceModel:
-        """The model with compact tables, if the options ask for them."""
+        """The model with compact embedding tables (SimTDE), if the options ask for them."""
         if not self.embedding:
             return model
         return surgery.compact(model, self.embedding, key=inputs.key("tables"), init=self.embedding_init)
@@ -50,7 +50,7 @@ class Cutting(Layered):
     of `data.text`. 0: all."""
 
     def cut(self, inputs: StudentInputs, model: SentenceModel) -> SentenceModel:
-        """The model with only the layers and units to keep, and compact tables."""
+        """The model with only the layers and units to keep, and with compact tables if the options ask for them."""
         context = inputs.context
         if self.layers:
             model = surgery.from_layers(model, pruning.resolved_layers(self.layers, context, model))
@@ -82,8 +82,8 @@ class CrossEncoder(Cutting):
 
     def make(self, inputs: StudentInputs) -> SentenceModel:
         has_head = self.model != "teacher" and read_modules(locate(inputs.context.located(self.model))).labels == 1
-        options = dataclasses.replace(self, pooling="") if has_head else self
+        options = dataclasses.replace(self, pooling="") if has_head else self  # a pooling would drop the head
         model = options.cut(inputs, options.loaded(inputs))
-        origin = "its own, trained" if model.definition.reads_pairs else "a new"
-        log.info("student: a cross-encoder of %s with %s head for pairs, and no prompt", model.source, origin)
+        head = "its own, trained" if model.definition.reads_pairs else "a new"
+        log.info("student: a cross-encoder of %s with %s head for pairs, and no prompt", model.source, head)
         return surgery.cross_encoder(model, key=inputs.key("head"))

@@ -2,10 +2,11 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Float
 from tokenizers import AddedToken, Tokenizer
 
@@ -19,10 +20,8 @@ from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import evenly_sampled, prompted_rows
 from jaxdistill.models.student import Examples, Headed, StudentInputs, affine_map
 
-RARITY = 1e-3
-"""Frequency of a token, as a fraction of the text's tokens, at which its weight is one half."""
-MIN_ROWS = 4
-"""Minimum rows per dimension from which an affine map is fitted; fewer give a rotation, which loses no direction."""
+RARITY = 1e-3  # frequency of a token, as a fraction of the text's tokens, at which its weight is one half
+MIN_ROWS = 4  # examples per dimension to fit an affine map; from fewer, a rotation, which loses no direction
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +42,12 @@ class Static(Headed):
     model2vec's quantised vocabularies. The run's scores are measured before that."""
 
     def make(self, inputs: StudentInputs) -> SentenceModel:
+        context = inputs.context
         model = self.loaded(inputs)
         if self.model == "teacher":
-            model = model.with_params(model.params)  # float32, which the teacher's file need not have
-        context, most = inputs.context, model.definition.embedding_width
-        check_size("student.width", self.width, most, f"the width of the vectors of {model.source}")
+            model = model.with_params(model.params)  # to float32: a frozen teacher keeps the stored dtype
+        limit = f"the width of the vectors of {model.source}"
+        check_size("student.width", self.width, model.definition.embedding_width, limit)
         tokenizer = static.without_special_tokens(model.tokenizer)
         lines = read(split_specs(self.words), cache=context.data.cache_folder)
         words = add_words(tokenizer, (line for (line,) in lines))
@@ -60,17 +60,11 @@ class Static(Headed):
         entries = max(model.definition.architecture.vocab_size, max(words, default=0) + 1)
         log.info("student: vectors of %s tokens by %s", f"{entries:,}", model.source)
         texts = chain.from_iterable(prompted_rows(context.data, context.student_views, student))
-        encodings = student.encodings(evenly_sampled(texts, 1 << 17))  # tokens are counted in at most as many sentences
-        counted = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64)
-        frequency = np.bincount(counted, minlength=entries) / max(len(counted), 1)
-        # Each token is read as a sentence, between the special tokens that the tokenizer puts around any text.
-        encoding = model.tokenizer.encode("a")
-        ids, is_special = encoding.ids, encoding.special_tokens_mask
-        begin = is_special.index(0) if 0 in is_special else 1
-        end = len(ids) - is_special[::-1].index(0) if 0 in is_special else begin
-        tokens = [words.get(token, [token]) for token in range(entries)]
-        embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(context.precision))
-        vectors = embedder.encode_ids([np.array([*ids[:begin], *token, *ids[end:]], np.int32) for token in tokens])
+        encodings = student.encodings(evenly_sampled(texts, 1 << 17))  # at most 131,072 sentences
+        sampled_tokens = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64)
+        frequency = np.bincount(sampled_tokens, minlength=entries) / max(len(sampled_tokens), 1)
+        pieces = [words.get(token, [token]) for token in range(entries)]
+        vectors = token_vectors(model, pieces, dtype_of(context.precision))
         dropped = static.dropped_id(tokenizer)
         table = initial_table(vectors, frequency, self.width, dropped)
         architecture = static.architecture_of(table, dropped)
@@ -94,23 +88,24 @@ class Static(Headed):
     def fitted(self, student: SentenceModel, examples: Examples) -> SentenceModel:
         if self.head != "none":
             return super().fitted(student, examples)
-        x, y = examples(student)
-        if x.shape[1] != y.shape[1]:
+        vectors, target_vectors = examples(student)
+        if vectors.shape[1] != target_vectors.shape[1]:  # an objective may compare vectors of different widths
             return student
-        if len(x) < MIN_ROWS * x.shape[1]:
+        if len(vectors) < MIN_ROWS * vectors.shape[1]:
             from scipy.linalg import orthogonal_procrustes  # 0.2 seconds, like `kmeans2`
 
-            kernel, _ = orthogonal_procrustes(x - x.mean(axis=0), y - y.mean(axis=0))
+            centred_targets = target_vectors - target_vectors.mean(axis=0)
+            kernel, _ = orthogonal_procrustes(vectors - vectors.mean(axis=0), centred_targets)
             affine = {"kernel": kernel, "bias": np.zeros(len(kernel))}
         else:
-            affine = affine_map(x, y)
-        # Means of the mapped rows are, up to a factor, the affine map of the means.
+            affine = affine_map(vectors, target_vectors)
+        # The map is applied to the table's rows: it commutes with the mean over a sentence's tokens.
         table = student.params[static.TABLE] @ affine["kernel"] + affine["bias"]
         return student.with_params({static.TABLE: scaled(table, student.definition.architecture.dropped_id)})
 
 
 def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[int, list[int]]:
-    """Adds those words to the tokenizer that it splits; maps the id of each to the ids of its former tokens."""
+    """Adds each word that the tokenizer splits as a new token; maps the new id to the ids of the word's former tokens."""
     pieces = {word: tokenizer.encode(word).ids for word in map(str.strip, words)}
     split = {word: ids for word, ids in pieces.items() if len(ids) > 1}
     # `lstrip`: the space before a word is part of it, as in byte-level BPE.
@@ -118,15 +113,22 @@ def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[int, list[int]
     return {token: ids for word, ids in split.items() if (token := tokenizer.token_to_id(word)) is not None}
 
 
+def token_vectors(model: SentenceModel, pieces: Sequence[Sequence[int]], dtype: DTypeLike) -> Float[np.ndarray, "v e"]:
+    """The model's vector of each of its tokens, or of several `pieces`, read as a sentence: between special tokens."""
+    encoding = model.tokenizer.encode("a")  # to see which special tokens the tokenizer puts around a text
+    inner = [index for index, is_special in enumerate(encoding.special_tokens_mask) if not is_special]
+    begin, end = (inner[0], inner[-1] + 1) if inner else (1, 1)  # without any, after the first special token
+    before, after = encoding.ids[:begin], encoding.ids[end:]
+    sentences = [np.array([*before, *ids, *after], np.int32) for ids in pieces]
+    return Embedder(model.as_pooled(), compute_dtype=dtype).encode_ids(sentences)
+
+
 def initial_table(
     vectors: Float[np.ndarray, "v e"], frequency: Float[np.ndarray, " v"], width: int, dropped: int
 ) -> Float[np.ndarray, "v d"]:
-    """The initial table of a student, from a model's vector of each token and the token's frequency in the text.
-
-    Projects the vectors to the first principal components of the tokens that occur, and weights rows by smooth inverse frequency
-    (Arora et al., A Simple but Tough-to-Beat Baseline for Sentence Embeddings, ICLR 2017). The row of the token `dropped`, which the
-    mean ignores, is zero.
-    """
+    """The initial table of a student, from a model's vector of each token and the token's frequency in the text. The vectors are
+    projected to the first principal components of the tokens that occur. Rows are weighted by smooth inverse frequency (Arora et al.,
+    A Simple but Tough-to-Beat Baseline for Sentence Embeddings, ICLR 2017). `dropped` is as in `scaled`."""
     occurs = frequency > 0
     centred = vectors.astype(np.float64) - vectors[occurs].mean(axis=0)
     # `eigh` sorts ascending: the last eigenvectors are the principal components.
@@ -136,7 +138,8 @@ def initial_table(
 
 
 def scaled(table: Float[np.ndarray, "v d"], dropped: int) -> Float[np.ndarray, "v d"]:
-    """The table divided so that the mean square of its rows' lengths is 1; the row of the token `dropped` is zero; -1: none."""
+    """The table, scaled so that the mean square of its rows' lengths is 1. The row of `dropped`, the id of a token that the mean
+    ignores, becomes zero; -1: no such token."""
     table = table / np.sqrt(np.mean(np.sum(table * table, axis=1)))
     if dropped >= 0:
         table[dropped] = 0.0

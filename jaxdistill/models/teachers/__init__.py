@@ -1,4 +1,4 @@
-"""Teachers: options classes that load their models and make their targets."""
+"""Teachers: options classes that load models and make targets, by the names that configs use."""
 
 from jaxdistill.models.teachers.labels import Labels as Labels
 from jaxdistill.models.teachers.outside import Function as Function
@@ -19,4 +19,3 @@ KINDS: dict[str, type] = {
     "stored": Stored,
     "vectors": Vectors,
 }
-"""By the names that configs use."""

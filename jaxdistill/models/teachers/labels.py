@@ -1,16 +1,14 @@
 """A teacher of one or several models that score the text's sentence pairs, computed once, cached and resumable.
 
-A row has one pair (Trans-Encoder, CoSENT), or its sentence with each of several candidates (listwise distillation).
-
-A labeller is a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in (0, 1)). Where an objective
-compares differences of any size (`logits`), a cross-encoder gives its logit, because the sigmoids of large logits are all 1 in
-float32, and a sentence encoder whose checkpoint compares by dot product gives that. Several labellers are averaged, as in
-Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4).
+A labeller is a model that scores the pairs: a sentence encoder (cosine similarity, in [-1, 1]) or a cross-encoder (sigmoid, in
+(0, 1)). For an objective that compares differences of any size (`logits`), a cross-encoder's labels are its logits, because the
+sigmoids of large logits are all 1 in float32; a sentence encoder's are dot products, if its checkpoint compares by dot product.
+The scores of several labellers are averaged, as in Trans-Encoder's mutual distillation (Liu et al., ICLR 2022, section 2.4).
 """
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -26,13 +24,15 @@ from jaxdistill.models.model_text import check_reads
 from jaxdistill.models.outside import PREFIX, Reranker
 from jaxdistill.models.teacher import Encoder, Labeller, ModelContext, TargetInputs
 
+Cached = Callable[..., np.ndarray]  # `targets.cached_vectors` in the folder of labels
+
 log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Labels(Encoder):
-    """The mean score that one or several models give to each pair of the columns `text` and `second`, or to a query and each
-    of its candidates (`listwise`). Scores are computed once and cached on disk."""
+    """The mean score of one or several models for each sentence pair. Pairs are the columns `text` and `second`, or a query and
+    each of its candidates (`listwise`). Scores are computed once and cached on disk."""
 
     kind: str = "labels"
 
@@ -40,13 +40,14 @@ class Labels(Encoder):
 
     def labellers(self, context: ModelContext) -> Sequence[Labeller]:
         labellers: list[Labeller] = []
-        for one in self.each():
-            if not one.model.startswith(PREFIX):
-                labellers.append(one.read(context, frozen=False))
-            elif one.pooling or one.query_prompt or one.document_prompt:
-                raise InputError(f"{one.model} scores pairs; leave teacher.pooling and the prompts of roles empty.")
+        for options in self.per_model():
+            name = options.model
+            if not name.startswith(PREFIX):
+                labellers.append(options.read(context, frozen=False))
+            elif options.pooling or options.query_prompt or options.document_prompt:
+                raise InputError(f"{name} scores pairs; leave teacher.pooling and the prompts of roles empty.")
             else:
-                labellers.append(Reranker(one.model, prompt=one.prompt, max_length=one.max_length))
+                labellers.append(Reranker(name, prompt=options.prompt, max_length=options.max_length))
         return labellers
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
@@ -57,52 +58,62 @@ class Labels(Encoder):
         refuse_mixed(labellers)  # their scores differ in scale
         scores = [scores_of(labeller, inputs) for labeller in labellers]
         mean = np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32))
-        names, below = ", ".join(labeller.source for labeller in labellers), np.count_nonzero(mean < 0.0)
+        names = ", ".join(labeller.source for labeller in labellers)
+        below = np.count_nonzero(mean < 0.0)
         log.info(f"labels: {mean.size:,} pairs by {names}, mean {mean.mean():.3f}, {below:,} of them below 0")
         return (mean,)
 
 
 def scores_of(labeller: Labeller, inputs: TargetInputs) -> Float[np.ndarray, "rows k"]:
-    """One labeller's scores of each row's pairs: the first of the objective's `scored` columns with each of the others. The results
-    of the model, vectors or scores, are cached."""
-    store, columns, logits = inputs.text, inputs.objective.scored, inputs.objective.logits
-    folder, dtype = cache_folder(inputs.data.cache_folder) / "labels", np.dtype(inputs.compute_dtype).name
+    """One labeller's scores of each row's `k` pairs: the first of the objective's `scored` columns with each of the others."""
+    folder = cache_folder(inputs.data.cache_folder) / "labels"
     cached = partial(targets.cached_vectors, folder, progress=inputs.progress)
-    # With title and columns, everything that determines the result.
-    facts = f"{labeller.digest()} {store.content_digest} {dtype}"
-    is_ours = isinstance(labeller, SentenceModel)
-    embedder = Embedder(labeller, compute_dtype=inputs.compute_dtype) if is_ours else labeller
-
+    dtype = inputs.compute_dtype
+    # With the columns and the kind of result, everything that determines what is cached.
+    origin = f"{labeller.digest()} {inputs.text.content_digest} {np.dtype(dtype).name}"
+    embedder = Embedder(labeller, compute_dtype=dtype) if isinstance(labeller, SentenceModel) else labeller
     if isinstance(embedder, Reranker) or embedder.model.definition.reads_pairs:
+        return _pair_scores(embedder, inputs, cached, origin)
+    return _similarities(embedder, inputs, cached, origin)
 
-        def score(pairs: Sequence[tuple[str, str]], advance: Advance) -> np.ndarray:
-            first, second = zip(*pairs, strict=True)
-            return embedder.score(first, second, logits=logits, show_progress_bar=advance)[:, None]
 
-        title, scores = "labelling pairs with logits" if logits else "labelling pairs", []
-        for other in columns[1:]:
-            pairs = list(zip(store.texts(columns[0]), store.texts(other), strict=True))
-            scores.append(cached(f"{title} {columns[0]} {other} {facts}", score, pairs, 1, what=title)[:])
-        return np.concatenate(scores, axis=1)
+def _pair_scores(model: Embedder | Reranker, inputs: TargetInputs, cached: Cached, origin: str) -> np.ndarray:
+    """The scores or logits `[rows, k]` of a cross-encoder, which are cached."""
+    store, columns, logits = inputs.text, inputs.objective.scored, inputs.objective.logits
 
+    def score(pairs: Sequence[tuple[str, str]], advance: Advance) -> np.ndarray:
+        first, second = zip(*pairs, strict=True)
+        return model.score(first, second, logits=logits, show_progress_bar=advance)[:, None]
+
+    title = "labelling pairs with logits" if logits else "labelling pairs"
+    scores = []
+    for other in columns[1:]:
+        pairs = list(zip(store.texts(columns[0]), store.texts(other), strict=True))
+        scores.append(cached(f"{title} {columns[0]} {other} {origin}", score, pairs, 1, what=title)[:])
+    return np.concatenate(scores, axis=1)
+
+
+def _similarities(embedder: Embedder, inputs: TargetInputs, cached: Cached, origin: str) -> np.ndarray:
+    """The similarities `[rows, k]` of a sentence encoder's vectors, which are cached."""
+    store, columns, logits = inputs.text, inputs.objective.scored, inputs.objective.logits
     compares_by_dot = embedder.model.definition.similarity == "dot"
     if compares_by_dot and not logits:
-        log.warning("%s: its checkpoint compares by dot product; its labels are cosines here", labeller.source)
-    # Each distinct sentence is encoded once. For each column, the index in `vectors` of every row's sentence:
+        log.warning("%s: its checkpoint compares by dot product; its labels are cosines here", embedder.model.source)
+    # Each distinct sentence is encoded once. `indices` maps the rows of each column to rows of `vectors`.
     index_of: dict[str, int] = {}
     indices = []
     for column in columns:
         texts = store.texts(column, embedder.model.role_prompts)
         indices.append(np.array([index_of.setdefault(text, len(index_of)) for text in texts]))
     vectors = cached(
-        f"labelling sentences {' '.join(columns)} {facts}",
+        f"labelling sentences {' '.join(columns)} {origin}",
         lambda sentences, advance: embedder.encode(sentences, prompt="", show_progress_bar=advance),
         list(index_of), embedder.width, what="labelling sentences",
     )  # fmt: skip
     scores = np.zeros((store.rows, len(columns) - 1), np.float32)
     for begin in range(0, store.rows, targets.BLOCK_ROWS):
         block = slice(begin, begin + targets.BLOCK_ROWS)
-        first, *others = (np.asarray(vectors[column[block]], np.float64) for column in indices)
+        first, *others = (np.asarray(vectors[rows[block]], np.float64) for rows in indices)
         for index, other in enumerate(others):
             lengths = np.maximum(np.linalg.norm(first, axis=1) * np.linalg.norm(other, axis=1), 1e-12)
             products = np.einsum("ne,ne->n", first, other)

@@ -1,4 +1,4 @@
-"""Teachers outside of JAX: your own function, such as a service's API, and models that sentence-transformers runs on torch."""
+"""Teachers outside of JAX: your function, such as a service's API, and models that sentence-transformers runs on torch."""
 
 import dataclasses
 import functools
@@ -22,15 +22,13 @@ from jaxdistill.models.model_text import sentence_roles
 from jaxdistill.models.teacher import ModelContext, Prompting, TargetInputs
 from jaxdistill.models.teachers.vectors import StoredVectors
 
-BLOCK_ROWS = 1024
-"""Rows that are stored together: fewer than of a model, because their vectors may cost money."""
-functions: dict[str, Callable[..., Any]] = {}
-"""Functions from Python by their names, see `Function.of`."""
+BLOCK_ROWS = 1024  # rows in a block of the cache: fewer than for a model, because a service's vectors may cost money
+functions: dict[str, Callable[..., Any]] = {}  # functions by the names that `Function.of` registers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutsideVectors(StoredVectors):
-    """Vectors that something outside of JAX computes once; finished blocks are cached on disk."""
+    """Vectors that are computed once, by a function or a model outside of JAX; finished blocks are cached on disk."""
 
     dims: CountOrNone = 0
     """Width of the vectors, which a function must state. Above 0, those of a model are truncated to it."""
@@ -39,28 +37,30 @@ class OutsideVectors(StoredVectors):
 
     def vector_width(self) -> int:
         """Width of the vectors."""
-        return self.dims or self.embed(["a"], "").shape[1]
+        return self.dims or self.embed(["a"], "").shape[1]  # that of any text's vector
 
     def embed(self, texts: Sequence[str], role: str) -> Float[np.ndarray, "n e"]:
-        """The vectors of at most `texts_per_call` texts of one `role`; it is empty for texts without one."""
+        """The vectors of at most `texts_per_call` texts of one `role`, which is empty for texts without a role."""
         raise NotImplementedError
 
     def width(self, widths: Sequence[int]) -> int:
         return super().width([self.vector_width()])
 
     def vectors(self, inputs: TargetInputs, view: str) -> Float[np.ndarray, "rows e"]:
-        text, width = inputs.text, self.vector_width()
-        source = f"teacher.{self.given_by}={getattr(self, self.given_by)}"
+        text = inputs.text
+        width = self.vector_width()
+        source = f"teacher.{self.source_option}={getattr(self, self.source_option)}"
 
         def embed(rows: Sequence[int], advance: Advance) -> np.ndarray:
-            vectors, roles = np.zeros((len(rows), width), np.float32), np.array(text.roles(view, rows))
+            vectors = np.zeros((len(rows), width), np.float32)
+            roles = np.array(text.roles(view, rows))
             for role in dict.fromkeys(roles.tolist()):
                 of_role = np.flatnonzero(roles == role)
                 for begin in range(0, len(of_role), self.texts_per_call):
                     batch = of_role[begin : begin + self.texts_per_call]
                     texts = [text.text(view, rows[index]) for index in batch]
-                    failed = f"{source} failed at row {rows[batch[0]] + 1:,} of the text"
-                    with foreign_errors(f"{failed}; run it again to continue after the last block"):
+                    failure = f"{source} failed at row {rows[batch[0]] + 1:,} of the text"
+                    with foreign_errors(f"{failure}; run it again to continue after the last block"):
                         result = self.embed(texts, role)
                     if result.shape != (len(batch), width):
                         raise InputError(f"{source} gives {list(result.shape)} numbers, not {[len(batch), width]}.")
@@ -68,16 +68,13 @@ class OutsideVectors(StoredVectors):
                     advance(len(batch))
             return vectors
 
+        folder = cache_folder(inputs.data.cache_folder) / "targets"
+        origin = f"{self.digest()} {text.content_digest} {inputs.data.roles} {view}"
+        rows = cast(Any, range(text.rows))  # in place of texts, because `embed` also reads their roles
         return targets.cached_vectors(
-            cache_folder(inputs.data.cache_folder) / "targets",
-            f"{self.digest()} {text.content_digest} {inputs.data.roles} {view}",
-            embed,
-            cast(Any, range(text.rows)),  # `embed` takes rows, to find their roles, in place of texts
-            width=width,
-            what=f"targets of {source}",
-            progress=inputs.progress,
-            block_rows=BLOCK_ROWS,
-        )
+            folder, origin, embed, rows, width,
+            what=f"targets of {source}", progress=inputs.progress, block_rows=BLOCK_ROWS,
+        )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,12 +88,12 @@ class Function(OutsideVectors):
     batch_size: Count = 64
     """Maximum texts per call; all of them have the same role."""
 
-    given_by = "function"
+    source_option = "function"
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, name: str, **options: Any) -> "Function":
-        """The teacher of a function in Python, with other options of the class. Stored vectors are found by `name`, any text without
-        a colon: give another name when the vectors change."""
+        """The teacher for a Python function, with other options of the class. `name`, any text without a colon, identifies its cached
+        vectors: change it when the vectors change."""
         functions[name] = function
         return cls(name, **options)
 
@@ -110,7 +107,8 @@ class Function(OutsideVectors):
 
     def digest(self) -> str:
         file, _, name = self.function.rpartition(":")
-        return f"function {source_digests([file])[file] if file else ''} {name} {self.dims}"
+        code = source_digests([file])[file] if file else ""
+        return f"function {code} {name} {self.dims}"
 
     @property
     def texts_per_call(self) -> int:
@@ -122,6 +120,7 @@ class Function(OutsideVectors):
         return np.asarray(function(texts, role=role) if has_role else function(texts), np.float32)
 
     def _callable(self) -> Callable[..., Any]:
+        """The function, imported from its file or module, or registered by `of`."""
         file, _, name = self.function.rpartition(":")
         found = getattr(load_module(file), name, None) if file else functions.get(name)
         if not callable(found):
@@ -151,12 +150,12 @@ class SentenceTransformers(Prompting, OutsideVectors):
 
     def digest(self) -> str:
         model, prompts = _loaded(self)
-        facts = outside.content_digest(self.model), model.max_seq_length, self.dims, sorted(prompts.items())
-        return f"sentence_transformers {facts}"
+        settings = outside.content_digest(self.model), model.max_seq_length, self.dims, sorted(prompts.items())
+        return f"sentence_transformers {settings}"
 
     def embed(self, texts: Sequence[str], role: str) -> Float[np.ndarray, "n e"]:
         model, prompts = _loaded(self)
-        # A model may route the roles through different layers.
+        # Not only the prompts: a model may route the roles through different layers.
         encode = {"query": model.encode_query, "document": model.encode_document}.get(role, model.encode)
         return encode(texts, prompt=prompts[role], batch_size=self.batch_size, show_progress_bar=False)
 
@@ -178,6 +177,6 @@ def _loaded(options: SentenceTransformers) -> tuple[Any, dict[str, str]]:
     chosen = {"": options.prompt, "query": options.query_prompt, "document": options.document_prompt}
     prompts: dict[str, str] = {}
     for role, names in {"": (model.default_prompt_name,), **ROLES}.items():
-        first = next((name for name in names if name in model.prompts), NO_PROMPT)
-        prompts[role] = prompt_text(model.prompts, chosen[role] or first)
+        default = next((name for name in names if name in model.prompts), NO_PROMPT)
+        prompts[role] = prompt_text(model.prompts, chosen[role] or default)
     return model, prompts

@@ -1,4 +1,4 @@
-"""Teachers that are your own numbers: vectors of the text's rows, or scores of their sentence pairs."""
+"""Teachers without a model: your vectors of the text's rows, or your scores of their sentence pairs."""
 
 import contextlib
 import dataclasses
@@ -16,18 +16,18 @@ from jaxdistill.models.teachers.vectors import StoredVectors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OwnFile(Teacher):
-    """Your own targets in a file."""
+class TargetFile(Teacher):
+    """Your targets in a file."""
 
     file: str = ""
     """A local `.npy` file with one row per row of `data.text`: its vector, or one score for each of its pairs."""
 
     of_rows = True
-    given_by = "file"
+    source_option = "file"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Vectors(OwnFile, StoredVectors):
+class Vectors(TargetFile, StoredVectors):
     """Your own vectors, one for each row of the text."""
 
     kind: str = "vectors"
@@ -40,21 +40,22 @@ class Vectors(OwnFile, StoredVectors):
         return targets.Selected(array, inputs.text.input_row)
 
 
-def checked_scores(array: Float[np.ndarray, "rows k"], named: str, inputs: TargetInputs) -> targets.Selected:
-    """Of scores for all rows of the files, those that the store keeps; raises `InputError` for a wrong count or range."""
-    count, largest = len(inputs.objective.scored) - 1, inputs.objective.largest_label
+def checked_scores(array: Float[np.ndarray, "rows k"], source: str, inputs: TargetInputs) -> targets.Selected:
+    """The scores, in `array`, of the rows that the token store keeps. Raises `InputError` for a wrong count or range."""
+    count = len(inputs.objective.scored) - 1
+    largest = inputs.objective.largest_label
     selected = targets.Selected(array, inputs.text.input_row)
     most = np.abs(selected[:]).max(initial=0.0)
     if array.shape[1] != count or most > largest * (1.0 + 1e-6):  # rounding may push a score above its limit
         raise InputError(
-            f"{named} has {array.shape[1]} numbers per row, up to {most:g}; this objective reads {count}, one score per pair, from "
+            f"{source} has {array.shape[1]} numbers per row, up to {most:g}; this objective reads {count}, one score per pair, from "
             f"{-largest:g} to {largest:g}: divide scores of 0 to 5 by 5, or use a preset of cosent.py."
         )
     return selected
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Scores(OwnFile):
+class Scores(TargetFile):
     """Your own scores of each row's sentence pairs, in a file."""
 
     kind: str = "scores"
@@ -75,21 +76,21 @@ class Columns(Teacher):
     """Columns of `data.text`, one for each pair of a row, separated by commas, such as `score_positive,score_negative`."""
 
     scores_pairs = of_rows = True
-    given_by = "names"
+    source_option = "names"
 
     @property
-    def given(self) -> Sequence[str]:
+    def target_sources(self) -> Sequence[str]:
         return [f"columns:{self.names}"] if self.names else []
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        names, store = split_specs(self.names), inputs.text
-        # NaN in rows that the store leaves out and that lack a score.
-        scores = np.full((store.input_rows, len(names)), np.nan, np.float32)
-        used = set(store.input_row.tolist())
+        names = split_specs(self.names)
+        # A row that the token store leaves out may lack a score; it stays NaN and is never read.
+        scores = np.full((inputs.text.input_rows, len(names)), np.nan, np.float32)
+        used = set(inputs.text.input_row.tolist())
         rows = read(split_specs(inputs.data.text), names, numbers=True, cache=inputs.data.cache_folder)
         for index, row in enumerate(islice(rows, len(scores))):
             for column, cell in enumerate(row):
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(ValueError):  # not a number: stays NaN
                     scores[index, column] = float(cell)
                 if index in used and not np.isfinite(scores[index, column]):
                     raise InputError(

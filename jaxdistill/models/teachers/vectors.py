@@ -1,4 +1,4 @@
-"""Teachers that are models whose vectors are the targets: run inside the training step, or once before it."""
+"""Teachers whose vectors are the targets: models that run inside the training step, or vectors made before training."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from jaxdistill.core.paths import cache_folder
 from jaxdistill.data import targets
 from jaxdistill.models.checkpoints.model import SentenceModel, check_size
 from jaxdistill.models.model_text import check_reads
-from jaxdistill.models.surgery import first_numbers
+from jaxdistill.models.surgery import truncated
 from jaxdistill.models.teacher import Encoder, ModelContext, TargetInputs, Teacher
 
 
@@ -27,9 +27,10 @@ class VectorModel(Encoder):
     student and its export then lack it too."""
 
     def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
-        models = [one.read(context, frozen=True) for one in self.each()]
-        models = models if self.normalize else [model.as_pooled() for model in models]
-        return tuple(first_numbers(model, self.dims or model.definition.embedding_width) for model in models)
+        models = [options.read(context, frozen=True) for options in self.per_model()]
+        if not self.normalize:
+            models = [model.as_pooled() for model in models]
+        return tuple(truncated(model, self.dims or model.definition.embedding_width) for model in models)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,7 +102,7 @@ class Stored(VectorModel, StoredVectors):
         ])  # fmt: skip
 
     def shares(self) -> tuple[float, ...]:
-        """The weight of each model; their sum is 1."""
+        """The weight of each model, scaled so that their sum is 1."""
         weights = self.weights or (1.0,) * len(self.models)
         return tuple(weight / sum(weights) for weight in weights)
 
@@ -112,17 +113,16 @@ class Stored(VectorModel, StoredVectors):
         return super().stored(inputs)
 
     def vectors(self, inputs: TargetInputs, view: str) -> Float[np.ndarray, "rows _"] | targets.Joined:
-        folder, dtype = cache_folder(inputs.data.cache_folder) / "targets", np.dtype(inputs.compute_dtype).name
-        text, arrays = inputs.text, []
+        folder = cache_folder(inputs.data.cache_folder) / "targets"
+        text = inputs.text
+        arrays = []
         for embedder in inputs.embedders:
+            model = embedder.model
             vectors = targets.cached_vectors(
-                folder,
-                f"{embedder.model.digest()} {text.content_digest} {view} {dtype}",
+                folder, f"{model.digest()} {text.content_digest} {view} {np.dtype(inputs.compute_dtype).name}",
                 lambda texts, advance, encode=embedder.encode: encode(texts, prompt="", show_progress_bar=advance),
-                text.texts(view, embedder.model.role_prompts),
-                width=embedder.width,
-                what=f"targets of {embedder.model.source}",
-                progress=inputs.progress,
-            )
+                text.texts(view, model.role_prompts), embedder.width,
+                what=f"targets of {model.source}", progress=inputs.progress,
+            )  # fmt: skip
             arrays.append(vectors)
         return arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())
