@@ -128,13 +128,13 @@ class Attention(nnx.Module):
             parts = [linear(x, compute_dtype) for linear in linears]
         else:
             # One wide product for the three, and one gradient with respect to x instead of a sum of three.
-            kernel = self.concat_qkv([linear.kernel[...] for linear in linears])
-            joined = product(x, kernel, compute_dtype=compute_dtype)
+            kernels = [linear.kernel[...] for linear in linears]
+            joined = product(x, self.concat_qkv(kernels), compute_dtype=compute_dtype)
             biases = [linear.bias[...] for linear in linears if linear.bias is not None]
             if biases:
                 joined = joined + expanded(self.concat_qkv(biases).astype(joined.dtype), joined)
             joined = joined.astype(x.dtype).reshape(*x.shape[:-1], self.head_blocks, -1)
-            query_width, key_width, _ = (linear.kernel.shape[1] // self.head_blocks for linear in linears)
+            query_width, key_width, _ = (kernel.shape[1] // self.head_blocks for kernel in kernels)
             parts = jnp.split(joined, (query_width, query_width + key_width), axis=-1)
         return [part.reshape(*x.shape[:-1], -1, self.architecture.head_width) for part in parts]
 
