@@ -82,7 +82,7 @@ class Table(nnx.Module):
 class Norm(nnx.Module):
     """LayerNorm or RMSNorm in float32; `kind` is one of `Architecture.norm`.
 
-    The variance takes two passes, without which results differ from torch's by more than 1e-5. Not `nnx.LayerNorm`, which
+    The variance takes two passes, without which results and torch's differ by more than 1e-5. Not `nnx.LayerNorm`, which
     multiplies 1/deviation by the scale first and so keeps one more activation-sized array.
     """
 

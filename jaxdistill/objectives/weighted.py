@@ -122,7 +122,8 @@ class Weighted(Objective):
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded | None) -> LossAux:
         """The weighted sum of the losses; metrics are each term's, as `NAME/METRIC`, and its unweighted loss, as `loss/NAME`."""
-        total, states, metrics = jnp.float32(0.0), {}, {}
+        total = jnp.float32(0.0)
+        states, metrics = {}, {}
         for index, term in enumerate(self.terms):
             prefix = f"{term.name}/"
             term_params = {
@@ -134,16 +135,16 @@ class Weighted(Objective):
                 selected(student, self.student_views, term.objective.student_views),
                 selected(teacher, self.teacher_views, term.objective.teacher_views),
             )
-            is_active = None if student.active is None else student.active[0, index] > 0
-            if is_active is not None:
-                losses = jnp.where(is_active, losses, 0.0)
-                term_state = jax.tree.map(partial(jnp.where, is_active), term_state, state[term.name])
-            total = total + term.weight * losses
-            states[term.name] = term_state
             scalars = {f"loss/{term.name}": jnp.mean(losses)}
             scalars |= {f"{prefix}{name}": value for name, value in term_metrics.items()}
-            if is_active is not None:
+            # A term that the batch's source does not train has no loss, keeps its state and reports NaN.
+            if student.active is not None:
+                is_active = student.active[0, index] > 0
+                losses = jnp.where(is_active, losses, 0.0)
+                term_state = jax.tree.map(partial(jnp.where, is_active), term_state, state[term.name])
                 scalars = {name: jnp.where(is_active, value, jnp.nan) for name, value in scalars.items()}
+            total = total + term.weight * losses
+            states[term.name] = term_state
             metrics |= scalars
         return total, states, metrics
 
