@@ -117,9 +117,10 @@ def max_pooled(
 ) -> Float[Array, "g n d"]:
     """The maximum over each sentence's tokens, which are at most `max_tokens` from slot `first` on; 0 without tokens."""
     g, n = first.shape
-    slots = jnp.minimum(first[..., None] + jnp.arange(max_tokens)[None, None, :], x.shape[1] - 1).reshape(g, -1)
+    slots = jnp.minimum(first[..., None] + jnp.arange(max_tokens)[None, None, :], x.shape[1] - 1)
+    slots = slots.reshape(g, n * max_tokens)
     # The slots may reach into the next sentence.
-    belongs = jnp.take_along_axis(owner, slots, axis=1).reshape(g, n, -1) == jnp.arange(n)[None, :, None]
+    belongs = jnp.take_along_axis(owner, slots, axis=1).reshape(g, n, max_tokens) == jnp.arange(n)[None, :, None]
     gathered = jnp.take_along_axis(x, slots[..., None], axis=1).reshape(g, n, max_tokens, -1)
     largest = jnp.max(jnp.where(belongs[..., None], gathered, -jnp.inf), axis=2)
     return jnp.where(jnp.any(belongs, axis=2)[..., None], largest, 0.0)
