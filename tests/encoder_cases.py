@@ -1,6 +1,7 @@
 """Small random encoders of every family, made by transformers, one of this package, and tokens for them."""
 
 import json
+from functools import partial
 from pathlib import Path
 from string import ascii_lowercase, digits
 
@@ -13,7 +14,7 @@ import transformers
 from jaxdistill.core import Tokens
 from jaxdistill.data import packing
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
-from jaxdistill.encoders.sentence import embed, init_params, vectors_and_states
+from jaxdistill.encoders.sentence import init_params, vectors_and_states
 
 VOCAB_SIZE = 99
 SIZES = dict(vocab_size=VOCAB_SIZE, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=48)
@@ -219,7 +220,9 @@ def hidden_states(definition, params, tokens):
     return vectors_and_states(definition, params, tokens)[1]
 
 
-jitted_embed = jax.jit(embed, static_argnums=0, static_argnames=("compute_dtype", "remat"))
+@partial(jax.jit, static_argnums=0, static_argnames=("compute_dtype", "remat"))
+def jitted_embed(definition, params, tokens, **options):
+    return vectors_and_states(definition, params, tokens, **options)[0]
 
 
 def unit(x):

@@ -7,22 +7,22 @@ from typing import Any
 from jaxdistill.core import InputError, alias
 
 
-def identity(part: Any) -> str:
-    """The cache key of an `EncoderDefinition` or a field of one: equal identities and weights give equal vectors.
+def identity(value: Any) -> str:
+    """The cache key of an `EncoderDefinition` or a field of one; encoders of equal keys and weights give equal vectors.
 
     Lists only fields that differ from their defaults, so that a new field invalidates no cached targets.
     """
-    if isinstance(part, tuple):
-        return f"({', '.join(map(identity, part))})"
-    if not dataclasses.is_dataclass(part):
-        return repr(part)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(identity, value))})"
+    if not dataclasses.is_dataclass(value):
+        return repr(value)
     entries = []
-    for field in dataclasses.fields(part):
-        value = getattr(part, field.name)
-        # The first two matter in training only, and digests add `reads_pairs` themselves.
-        if field.name not in ("drophead", "drops", "reads_pairs") and value != field.default:
-            entries.append(f"{field.name}={identity(value)}")
-    return f"{type(part).__name__}({', '.join(entries)})"
+    for field in dataclasses.fields(value):
+        field_value = getattr(value, field.name)
+        # `drophead` and `drops` matter in training only, and digests of cross-encoders' scores add `reads_pairs` themselves.
+        if field.name not in ("drophead", "drops", "reads_pairs") and field_value != field.default:
+            entries.append(f"{field.name}={identity(field_value)}")
+    return f"{type(value).__name__}({', '.join(entries)})"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,9 +36,9 @@ class LayerKind:
     divisor: float = 1.0
     """Divides the rotary frequencies (linear scaling for longer texts)."""
     kept_below: float = 0.0
-    """A wavelength in tokens; frequencies of shorter ones are not divided (Llama 3)."""
+    """A wavelength in tokens: frequencies with shorter wavelengths are not divided (Llama 3)."""
     divided_above: float = 0.0
-    """A wavelength in tokens; frequencies of longer ones are divided. Between the two, both are blended. 0: all are divided."""
+    """A wavelength in tokens: frequencies with longer ones are divided, those between the two partly. 0: all are divided."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,8 +80,7 @@ class Architecture:
     """Whether all layers share one set of weights (ALBERT)."""
 
     norm: str = "layer"
-    """The kind of every norm: `layer` or `layer_no_bias` for LayerNorm, `rms`, or `rms_plus_one`, Gemma's, which multiplies by
-    1 + weight."""
+    """The kind of every norm: `layer` or `layer_no_bias` (LayerNorm), `rms`, or `rms_plus_one` (Gemma: multiplies by 1 + weight)."""
     norm_place: str = "post"
     """`post`: after each residual sum; `pre`: before each block; `both`: before and after each block, the latter before the sum.
     `pre` and `both` add a norm after the last layer."""
@@ -125,7 +124,7 @@ class Architecture:
 
     @property
     def is_static(self) -> bool:
-        """Whether it is a table of token vectors without layers (`models/checkpoints/static.py`)."""
+        """Whether the encoder is a table of token vectors without layers (`models/checkpoints/static.py`)."""
         return self.family == "static"
 
     @property
@@ -147,22 +146,22 @@ class Architecture:
 
     @property
     def repeated_layers(self) -> tuple[int, int]:
-        """`(start, period)`: from layer `start` on, the same sequence of `period` layers repeats at least twice, to the last layer.
+        """`(start, period)`: the layers from `start` to the last are two or more repeats of `period` layers of equal structure.
 
         `(layers, 0)` if no layers repeat.
         """
         structure = [(self.kind(layer), self.first_norm or layer > 0) for layer in range(self.layers)]
-        repeats = [
-            (start, period)
-            for start in range(self.layers)
-            for period in range(1, (self.layers - start) // 2 + 1)
-            if (self.layers - start) % period == 0 and structure[start + period :] == structure[start:-period]
-        ]
-        # `start` layers and one period are compiled: as few as possible.
+        repeats = []
+        for start in range(self.layers):
+            remaining = self.layers - start
+            for period in range(1, remaining // 2 + 1):
+                if remaining % period == 0 and structure[start + period :] == structure[start:-period]:
+                    repeats.append((start, period))
+        # The first `start` layers and one period are compiled; the minimum of their sum makes the program smallest.
         return min(repeats, key=sum, default=(self.layers, 0))
 
     def with_layers(self, chosen: Sequence[int]) -> "Architecture":
-        """A copy with only the layers of these indices, which may repeat."""
+        """A copy with the layers of the indices `chosen`, which may repeat."""
         kinds = tuple(self.kinds[layer] for layer in chosen) if self.kinds else ()
         return dataclasses.replace(self, layers=len(chosen), kinds=kinds)
 
@@ -191,12 +190,13 @@ class Pooling:
 
     def __post_init__(self):
         exists = self.tokens in TOKEN_POOLINGS and self.layers in LAYER_CHOICES and self.combine in COMBINATIONS
-        if not exists or (self.tokens == "pooler" and self.layers != "last"):  # the pooler reads the last layer
+        misuses_pooler = self.tokens == "pooler" and self.layers != "last"  # BERT's pooler reads the last layer
+        if misuses_pooler or not exists:
             raise InputError(f"pooling {self} does not exist; choose from {POOLING_HELP}.")
 
     @classmethod
     def parse(cls, text: str) -> "Pooling":
-        """Reads `tokens[:layers[:combination]]`, such as `cls` or `mean:last4:max`; missing parts have defaults."""
+        """Reads `tokens[:layers[:combination]]`, such as `cls` or `mean:last4:max`."""
         return cls(**dict(zip(("tokens", "layers", "combine"), text.split(":", 2), strict=False)))
 
     def __str__(self) -> str:
@@ -205,18 +205,18 @@ class Pooling:
 
     @property
     def averages_layers(self) -> bool:
-        """Whether it averages several layers."""
+        """Whether the outputs of several layers are averaged."""
         return self.layers not in ("last", "second_to_last") and self.combine == "mean"
 
     @property
     def in_sentence_transformers(self) -> bool:
-        """Whether sentence-transformers has modules for it: it pools the last layer or a mean of layers."""
+        """Whether sentence-transformers has modules for it, as it has for the last layer and for a mean of layers."""
         return self.layers == "last" or self.averages_layers
 
     def indices(self, layers: int) -> tuple[int, ...]:
-        """Indices, among `layers + 1` hidden states, of those to combine; 0 is the embeddings' output."""
+        """Indices of the hidden states to combine: 0 for the embeddings' output, then 1 to `layers` for those of the layers."""
         states = range(layers + 1)
-        chosen = {
+        indices_by_choice = {
             "last": states[-1:],
             "second_to_last": states[-2:-1],
             "first_last": (0, layers),
@@ -224,7 +224,7 @@ class Pooling:
             "last4": states[-4:],
             "all": states,
         }
-        return tuple(chosen[self.layers])
+        return tuple(indices_by_choice[self.layers])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -241,7 +241,7 @@ class Dense:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceNorm:
-    """A LayerNorm on the pooled sentence; takes the place of a dense layer."""
+    """A LayerNorm on the pooled sentence, as one of the layers in `EncoderDefinition.dense`."""
 
     width: int
 
@@ -258,7 +258,7 @@ class EncoderDefinition:
     """Layers applied to the pooled sentence, in order."""
     normalize: bool = False
     similarity: str = "cosine"
-    """How its vectors are compared: `cosine`, or `dot` if their lengths count; `cosine` if `normalize` is set."""
+    """How vectors are compared: `cosine`, or `dot` if their lengths count; always `cosine` if `normalize`."""
     reads_pairs: bool = False
     """Whether it is a cross-encoder, which reads a pair of sentences and returns one logit."""
 
@@ -266,8 +266,9 @@ class EncoderDefinition:
         if self.normalize:
             object.__setattr__(self, "similarity", "cosine")
         body = self.architecture
-        min_layers = {"second_to_last": 1, "last4": 3}.get(self.pooling.layers, 0)
-        if body.layers < min_layers or (self.pooling.tokens == "pooler" and not body.pooler):
+        min_layers = {"second_to_last": 1, "last4": 3}.get(self.pooling.layers, 0)  # besides the embeddings' output
+        lacks_pooler = self.pooling.tokens == "pooler" and not body.pooler
+        if lacks_pooler or body.layers < min_layers:
             raise InputError(
                 f"pooling {self.pooling} does not fit this {body.family} encoder, which has {body.layers} layers and "
                 f"{'a' if body.pooler else 'no'} pooler; use mean or cls."
@@ -275,9 +276,11 @@ class EncoderDefinition:
 
     @property
     def dense_on_tokens(self) -> bool:
-        """Whether applying its dense layers to tokens, before pooling, gives the same vectors: they are linear, and pooling
-        takes one token or a mean."""
-        are_linear = all(isinstance(part, Dense) and part.activation == "identity" for part in self.dense)
+        """Whether it has dense layers that give the same vectors when applied to tokens, before pooling.
+
+        They do if they are linear and pooling takes a weighted mean of tokens (`MEANS`).
+        """
+        are_linear = all(isinstance(layer, Dense) and layer.activation == "identity" for layer in self.dense)
         commutes = self.pooling.tokens in MEANS and self.pooling.in_sentence_transformers
         return bool(self.dense) and are_linear and commutes and not self.reads_pairs
 

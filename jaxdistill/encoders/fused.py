@@ -21,10 +21,10 @@ LANES = 128
 
 
 def should_fuse(slots: int, compute_dtype: DTypeLike) -> bool:
-    """Whether the kernel needs less memory traffic for rows of this many token slots, by the TPU compiler's count.
+    """Whether to use the kernel for rows of this many token slots: on TPUs, if it needs less memory traffic.
 
-    False without a mesh, because the compiler cannot split the kernel over devices, and for float32, which the kernel cannot
-    multiply exactly: that takes several bfloat16 passes.
+    False without a mesh, because the compiler cannot split the kernel over devices. False for float32, because the kernel
+    multiplies in one bfloat16 pass, which rounds the operands.
     """
     on_tpu = platform(jax.sharding.get_abstract_mesh()) == "tpu"
     return on_tpu and slots >= MIN_SLOTS and jnp.dtype(compute_dtype) == jnp.bfloat16
@@ -42,22 +42,23 @@ def fused(
 ) -> Float[Array, "g r l heads f"]:
     """Softmax attention inside each sentence of a row.
 
-    The context's mesh splits `g` over the batch axes, and heads over the axis `model`, if its size divides their number.
+    The context's mesh splits `g` over the batch axes, and heads over the axis `model` if its size divides their number.
 
     Args:
-      query: already scaled; with grouped keys, `each` query heads per key head.
+      query: already scaled; with grouped keys, its axis `each` has the query heads of one key head.
       owner: index of each token's sentence; -1 for padding.
-      window: distance, in tokens on either side, up to which a token attends; 0: unlimited.
-      interpret: run the kernel's operations one by one, on any device.
+      window: distance in tokens, on either side, up to which a token attends; 0: unlimited.
+      interpret: emulate the kernel on any device, for tests.
     """
     from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
 
-    size = jax.sharding.get_abstract_mesh().shape["model"]
-    head_axis, shards = ("model", size) if keys.shape[3] % size == 0 else (None, 1)
+    model_devices = jax.sharding.get_abstract_mesh().shape["model"]
+    splits_heads = keys.shape[3] % model_devices == 0
     query = query.reshape(*query.shape[:3], -1, query.shape[-1])
+    heads = query.shape[3] // (model_devices if splits_heads else 1)
     padding = -query.shape[2] % LANES
     slots = query.shape[2] + padding
-    kernel = _kernel(query.shape[3] // shards, slots, window, causal, interpret=interpret)
+    kernel = _kernel(heads, slots, window, causal, interpret=interpret)
 
     def attend(query: Array, keys: Array, value: Array, owner: Array) -> Array:
         def head_major(x: Array) -> Array:
@@ -70,7 +71,7 @@ def fused(
         token_major = output.swapaxes(1, 2)[:, : owner.shape[2]]
         return token_major.reshape(*owner.shape, *token_major.shape[2:])
 
-    by_head = P(BATCH_AXES, None, None, head_axis)
+    by_head = P(BATCH_AXES, None, None, "model" if splits_heads else None)
     sharded = jax.shard_map(
         attend, in_specs=(by_head, by_head, by_head, P(BATCH_AXES)), out_specs=by_head, check_vma=False
     )
@@ -79,14 +80,15 @@ def fused(
 
 @lru_cache(maxsize=64)
 def _kernel(heads: int, slots: int, window: int, causal: bool, interpret: bool) -> Any:
-    """Splash attention for one row."""
-    from jax.experimental.pallas.ops.tpu import splash_attention as splash  # half a second that CPUs need not spend
+    """Splash attention for one row of `slots` tokens: a function of queries, keys and values `[h, l, f]` and segment ids."""
+    from jax.experimental.pallas.ops.tpu import splash_attention as splash  # takes half a second, only where it is used
 
     block = next(size for size in range(4 * LANES, 0, -LANES) if slots % size == 0)
     mask: Any = splash.FullMask((slots, slots))
     if window or causal:
-        before_and_after = (window or None, 0 if causal else window)  # numbers of tokens; None: all
-        mask = splash.LocalMask((slots, slots), before_and_after, 0)
+        before = window or None  # number of visible tokens; None: all
+        after = 0 if causal else window
+        mask = splash.LocalMask((slots, slots), (before, after), 0)
     blocks = splash.BlockSizes(
         block_q=block, block_kv=block, block_q_dkv=block, block_kv_dkv=block, block_q_dq=block, block_kv_dq=block
     )

@@ -14,7 +14,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import Array
+from jaxdistill.core import Array, Tokens
 from jaxdistill.core.ops.dense import has_bfloat16_units, product
 
 INITIAL_DEVIATION = 0.02
@@ -43,13 +43,13 @@ def expanded(vector: Float[Array, " d"], like: Float[Array, "... d"]) -> Float[A
 
 
 def uniform_as_torch(key: jax.Array, shape: tuple[int, ...], fan_in: int) -> Array:
-    """Uniform in +-1/sqrt(fan_in): torch's initial weights and biases of a linear layer."""
+    """Draws uniformly from +-1/sqrt(fan_in), as torch does for the weights and biases of a linear layer."""
     bound = fan_in**-0.5
     return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
 
 
 class Linear(nnx.Module):
-    """`x @ kernel + bias` in the dtype of `x`; initialised as in Hugging Face's encoders, or with `torch_init` as in torch."""
+    """`x @ kernel + bias` in the dtype of `x`. Initialised as in Hugging Face's encoders, or with `torch_init` as in torch."""
 
     def __init__(self, inputs: int, outputs: int, *, rngs: nnx.Rngs, bias: bool = True, torch_init: bool = False):
         if torch_init:
@@ -69,7 +69,7 @@ class Linear(nnx.Module):
 
 
 class Table(nnx.Module):
-    """An embedding table that returns float32 rows; the row `zero_row`, of the padding token, is initially 0."""
+    """An embedding table that returns float32 rows. `zero_row`, the padding token's row, is initialised with 0."""
 
     def __init__(self, rows: int, width: int, *, rngs: nnx.Rngs, zero_row: int | None = None):
         table = INITIAL_DEVIATION * jax.random.normal(rngs.params(), (rows, width), jnp.float32)
@@ -80,10 +80,10 @@ class Table(nnx.Module):
 
 
 class Norm(nnx.Module):
-    """LayerNorm or RMSNorm in float32; `kind` is an `Architecture.norm`.
+    """LayerNorm or RMSNorm in float32; `kind` is one of `Architecture.norm`.
 
-    The variance takes two passes, which parity with torch at 1e-5 needs. Not `nnx.LayerNorm`, which multiplies 1/deviation
-    by the scale first and so keeps one more activation-sized array.
+    The variance takes two passes, without which results and torch's differ by more than 1e-5. Not `nnx.LayerNorm`, which
+    multiplies 1/deviation by the scale first and so keeps one more activation-sized array.
     """
 
     def __init__(self, width: int, eps: float, kind: str = "layer"):
@@ -98,22 +98,22 @@ class Norm(nnx.Module):
         if self.subtracts_mean:
             x = x - jnp.mean(x, axis=-1, keepdims=True)
         x = x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + self.eps)
-        scale = self.scale[...].astype(jnp.float32)
-        x = x * expanded(scale + self.offset if self.offset else scale, x)
+        scale = self.scale[...].astype(jnp.float32) + self.offset
+        x = x * expanded(scale, x)
         return x if self.bias is None else x + expanded(self.bias[...].astype(jnp.float32), x)
 
 
 def dropout(
     x: Float[Array, "..."], rate: float, seeds: Integer[Array, "sites 2"] | None, site: int
 ) -> Float[Array, "..."]:
-    """Zeroes a fraction `rate` of `x` and scales up the rest.
+    """Zeroes elements of `x` with probability `rate` and multiplies all others by 1 / (1 - rate).
 
     The mask depends only on the seeds and on an element's index in the whole array, so it is the same for every
     sharding of `x` and on every kind of device.
 
     Args:
-      seeds: two random 32-bit numbers for each dropout site of the network; None: no dropout.
-      site: the index of this site.
+      seeds: two random 32-bit numbers for each place in the network that has dropout (a site); None: no dropout.
+      site: index of this site.
     """
     if seeds is None or rate == 0.0:
         return x
@@ -121,35 +121,28 @@ def dropout(
     return jnp.where(bits >= jnp.uint32(round(rate * 2**32)), x / (1.0 - rate), 0.0)
 
 
-def drophead(
-    rate: float, seed: Integer[Array, " 2"], owner: Integer[Array, "g r l"], *, sentences: int, heads: int
-) -> Float[Array, "g r l h"]:
-    """The factor of each head's output at each token: 0 for a dropped head, else heads / (kept heads).
+def drophead(rate: float, seed: Integer[Array, " 2"], tokens: Tokens, *, heads: int) -> Float[Array, "g r l h"]:
+    """DropHead's factor of each head's output: 0 with probability `rate`, and heads / (kept heads) for a kept head.
 
-    All tokens of a sentence share a draw. A sentence that drops every head gets zeros from attention, where DropHead's code
-    would divide by 0. As in `dropout`, masks depend only on the seed and on a sentence's index in the batch.
+    All tokens of a sentence drop the same heads. A sentence that drops every head gets zeros from attention, where DropHead's
+    code would divide by 0. As in `dropout`, masks depend only on the seed and on a sentence's index in the batch.
 
-    Source: Zhou et al., Scheduled DropHead, Findings of EMNLP 2020; the code that Mirror-BERT uses,
-    github.com/Kirill-Kravtsov/drophead-pytorch, which scales as above.
-
-    Args:
-      rate: probability that a head is dropped, in (0, 1).
-      owner: index of each token's sentence in its group; -1 for padding.
-      sentences: number of sentences in a group.
+    Source: Zhou et al., Scheduled DropHead, Findings of EMNLP 2020. Code consulted, also for the factors:
+    github.com/Kirill-Kravtsov/drophead-pytorch, which Mirror-BERT uses.
     """
-    groups, rows, length = owner.shape
-    is_kept = random_bits((groups, sentences, heads), seed) >= jnp.uint32(round(rate * 2**32))
+    groups, rows, length = tokens.owner.shape
+    is_kept = random_bits((*tokens.first.shape, heads), seed) >= jnp.uint32(round(rate * 2**32))
     kept_count = jnp.sum(is_kept, axis=-1, keepdims=True, dtype=jnp.int32)
     scale = jnp.where(is_kept, jnp.float32(heads) / jnp.maximum(kept_count, 1).astype(jnp.float32), 0.0)
-    sentence = jnp.maximum(owner, 0).reshape(groups, rows * length, 1)
+    sentence = jnp.maximum(tokens.owner, 0).reshape(groups, rows * length, 1)  # padding: any
     return jnp.take_along_axis(scale, sentence, axis=1).reshape(groups, rows, length, heads)
 
 
 def random_bits(shape: tuple[int, ...], seed: Integer[Array, " 2"]) -> Integer[Array, "..."]:
-    """Pseudo-random 32-bit numbers: two rounds of an integer hash on each element's index.
+    """Pseudo-random 32-bit numbers, from two rounds of an integer hash of each element's index.
 
-    Good enough for dropout. `jax.random`'s threefry takes ten times as many operations: with it, a MiniLM step on a CPU takes a third
-    longer and compiles several times as long.
+    Good enough for dropout. `jax.random`'s threefry takes ten times as many operations: with it, a MiniLM step on a CPU takes
+    a third longer and compiles several times as long.
 
     Source: the constants of Wellons' `lowbias32`, https://nullprogram.com/blog/2018/07/31/.
     """
@@ -162,64 +155,64 @@ def random_bits(shape: tuple[int, ...], seed: Integer[Array, " 2"]) -> Integer[A
     return x
 
 
-def contraction(equation: str, a: Array, b: Array, compute_dtype: DTypeLike) -> Float[Array, "..."]:
-    """`einsum(equation, a, b)` with operands in `compute_dtype` and float32 sums, in the backward pass too.
+def contraction(equation: str, left: Array, right: Array, compute_dtype: DTypeLike) -> Float[Array, "..."]:
+    """`einsum(equation, left, right)` with operands in `compute_dtype` and float32 sums, in the backward pass too.
 
-    Every letter must occur in at least two of the three terms, so that both gradients are such einsums too.
+    Every letter must occur in at least two of the equation's three terms, so that both gradients are einsums of that kind.
     """
     if jnp.dtype(compute_dtype) == jnp.float32:
-        return jnp.einsum(equation, a, b, precision=jax.lax.Precision.HIGHEST)
-    a_dtype, b_dtype = a.dtype, b.dtype
-    terms, out = equation.split("->")
-    left, right = terms.split(",")
+        return jnp.einsum(equation, left, right, precision=jax.lax.Precision.HIGHEST)
+    left_dtype, right_dtype = left.dtype, right.dtype
+    left_axes, right_axes, out_axes = equation.replace("->", ",").split(",")
 
-    def forward(a: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
-        a, b = a.astype(compute_dtype), b.astype(compute_dtype)
-        return _einsum(equation, a, b), (a, b)
+    def forward(left: Array, right: Array) -> tuple[Array, tuple[Array, Array]]:
+        rounded = (left.astype(compute_dtype), right.astype(compute_dtype))
+        return _rounded_einsum(equation, *rounded), rounded
 
-    def backward(operands: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
-        a, b = operands
+    def backward(rounded: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
+        left, right = rounded
         cotangent = cotangent.astype(compute_dtype)
-        d_a = _einsum(f"{out},{right}->{left}", cotangent, b)
-        d_b = _einsum(f"{left},{out}->{right}", a, cotangent)
-        return d_a.astype(a_dtype), d_b.astype(b_dtype)
+        d_left = _rounded_einsum(f"{out_axes},{right_axes}->{left_axes}", cotangent, right)
+        d_right = _rounded_einsum(f"{left_axes},{out_axes}->{right_axes}", left, cotangent)
+        return d_left.astype(left_dtype), d_right.astype(right_dtype)
 
-    rounded = jax.custom_vjp(lambda a, b: forward(a, b)[0])
-    rounded.defvjp(forward, backward)
-    return rounded(a, b)
+    contract = jax.custom_vjp(lambda left, right: forward(left, right)[0])
+    contract.defvjp(forward, backward)
+    return contract(left, right)
 
 
-def _einsum(equation: str, a: Array, b: Array) -> Array:
-    def on_cpu(a: Array, b: Array) -> Array:
+def _rounded_einsum(equation: str, left: Array, right: Array) -> Array:
+    """The einsum of bfloat16 operands, with float32 sums, in the form that is fast on the platform."""
+
+    def on_cpu(left: Array, right: Array) -> Array:
         if has_bfloat16_units():
-            return _einsum_of_copies(equation, a, b)
-        return jnp.einsum(equation, a.astype(jnp.float32), b.astype(jnp.float32))
+            return _einsum_of_copies(equation, left, right)
+        return jnp.einsum(equation, left.astype(jnp.float32), right.astype(jnp.float32))
 
     on_accelerator = partial(jnp.einsum, equation, preferred_element_type=jnp.float32)
-    return jax.lax.platform_dependent(a, b, cpu=on_cpu, default=on_accelerator)
+    return jax.lax.platform_dependent(left, right, cpu=on_cpu, default=on_accelerator)
 
 
-def _einsum_of_copies(equation: str, a: Array, b: Array) -> Array:
+def _einsum_of_copies(equation: str, left: Array, right: Array) -> Array:
     """The einsum as one batched matrix product of transposed copies.
 
     XLA's CPU backend cannot multiply batches of bfloat16 with a transposed operand and aborts when such a product runs.
     Barriers keep the compiler from folding the transpositions of operands and result into the product.
     """
-    terms, out = equation.split("->")
-    left, right = terms.split(",")
-    size = dict(zip(left, a.shape, strict=True)) | dict(zip(right, b.shape, strict=True))
-    batch = [axis for axis in left if axis in right and axis in out]
-    inner = [axis for axis in left if axis in right and axis not in out]
-    rows = [axis for axis in left if axis not in right]
-    columns = [axis for axis in right if axis not in left]
+    left_axes, right_axes, out_axes = equation.replace("->", ",").split(",")
+    size = dict(zip(left_axes, left.shape, strict=True)) | dict(zip(right_axes, right.shape, strict=True))
+    shared = [axis for axis in left_axes if axis in right_axes]
+    batch = [axis for axis in shared if axis in out_axes]
+    inner = [axis for axis in shared if axis not in out_axes]
+    rows = [axis for axis in left_axes if axis not in right_axes]
+    columns = [axis for axis in right_axes if axis not in left_axes]
 
     def merged(x: Array, axes: str, groups: Sequence[Sequence[str]]) -> Array:
         """A copy of `x` with one axis for each group of axes."""
         x = x.transpose([axes.index(axis) for group in groups for axis in group])
         return jax.lax.optimization_barrier(x.reshape([math.prod(size[axis] for axis in group) for group in groups]))
 
-    first = merged(a, left, (batch, rows, inner))
-    second = merged(b, right, (batch, inner, columns))
-    result = jax.lax.optimization_barrier(jnp.matmul(first, second, preferred_element_type=jnp.float32))
+    matrices = merged(left, left_axes, (batch, rows, inner)), merged(right, right_axes, (batch, inner, columns))
+    result = jax.lax.optimization_barrier(jnp.matmul(*matrices, preferred_element_type=jnp.float32))
     order = [*batch, *rows, *columns]
-    return result.reshape([size[axis] for axis in order]).transpose([order.index(axis) for axis in out])
+    return result.reshape([size[axis] for axis in order]).transpose([order.index(axis) for axis in out_axes])

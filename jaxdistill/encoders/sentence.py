@@ -27,11 +27,10 @@ SENTENCE_NORM_EPS = 1e-5
 
 
 class SentenceEncoder(nnx.Module):
-    """A transformer, and dense layers and norms on its pooled output."""
+    """The modules of an encoder: a transformer, and the dense layers and norms on its pooled output."""
 
     def __init__(self, definition: EncoderDefinition, *, rngs: nnx.Rngs, stacked: bool = False):
         self.transformer = Transformer(definition.architecture, rngs=rngs, stacked=stacked)
-
         self.dense = nnx.List([])
         for part in definition.dense:
             if isinstance(part, SentenceNorm):
@@ -42,26 +41,10 @@ class SentenceEncoder(nnx.Module):
 
 
 def embed(
-    definition: EncoderDefinition,
-    params: Params,
-    tokens: Tokens,
-    *,
-    key: jax.Array | None = None,
-    compute_dtype: DTypeLike = jnp.float32,
-    remat: bool = False,
+    definition: EncoderDefinition, params: Params, tokens: Tokens, *, compute_dtype: DTypeLike = jnp.float32
 ) -> Float[Array, "g n e"]:
-    """One vector per sentence.
-
-    Args:
-      definition: static under `jax.jit`.
-      params: a flat dict, as from `init_params` or `load_model`; float32, or bfloat16 if they are not trained.
-      tokens: packed sentences.
-      key: random key of dropout; None: no dropout.
-      compute_dtype: dtype of matrix products and of hidden states between them; sums, norms, softmax, pooling and heads
-        are float32.
-      remat: recompute each layer in the backward pass instead of keeping its activations.
-    """
-    return vectors_and_states(definition, params, tokens, key=key, compute_dtype=compute_dtype, remat=remat)[0]
+    """One vector per sentence, without dropout; for the arguments see `vectors_and_states`."""
+    return vectors_and_states(definition, params, tokens, compute_dtype=compute_dtype)[0]
 
 
 def vectors_and_states(
@@ -74,15 +57,20 @@ def vectors_and_states(
     remat: bool = False,
     gather: Callable[[Params], Params] = dict,
 ) -> tuple[Float[Array, "g n e"], list[Float[Array, "g r l d"]]]:
-    """Like `embed`, but also returns the token vectors after the embeddings and after every layer, first to last.
+    """One vector per sentence, and all hidden states, as `Transformer` returns them.
 
     Args:
-      gather: collects the shards of stacked layers' weights, as the loop reaches them.
+      definition: static under `jax.jit`.
+      params: float32, or bfloat16 if they are not trained.
+      key: random key of dropout; None: no dropout.
+      compute_dtype: dtype of matrix products and hidden states; sums, norms, softmax, pooling and heads are float32.
+      remat: recompute each layer in the backward pass instead of keeping its activations.
+      gather: collects the shards of stacked layers' weights, as the loop over layers reaches them.
     """
     encoder = as_module(definition, params)
     states = encoder.transformer(tokens, key=key, compute_dtype=compute_dtype, remat=remat, gather=gather)
     dropped_id = definition.architecture.dropped_id
-    if dropped_id >= 0:
+    if dropped_id >= 0:  # pooling treats the token like padding
         tokens = tokens._replace(owner=jnp.where(tokens.ids == dropped_id, -1, tokens.owner))
     x = pooled(definition.pooling, states, tokens)
     if definition.pooling.tokens == "pooler":
@@ -95,7 +83,8 @@ def vectors_and_states(
             x = module(x)
             continue
         assert isinstance(part, Dense)
-        x = dropout(x, definition.architecture.hidden_dropout if part.drops else 0.0, seeds, index)
+        if part.drops:
+            x = dropout(x, definition.architecture.hidden_dropout, seeds, index)
         x = ACTIVATION_FUNCTIONS[part.activation](module(x, compute_dtype))
     return (unit(x) if definition.normalize else x), states
 
@@ -106,20 +95,15 @@ def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Toke
     g, r, l, width = x.shape
     flat = x.reshape(g, r * l, width)
     owner = tokens.owner.reshape(g, r * l)
-    n = tokens.first.shape[-1]
     if pooling.tokens == "max":
-        # The row's length bounds the number of a sentence's tokens.
-        slots = jnp.minimum(tokens.first[..., None] + jnp.arange(l)[None, None, :], r * l - 1).reshape(g, n * l)
-        is_own = jnp.take_along_axis(owner, slots, axis=1).reshape(g, n, l) == jnp.arange(n)[None, :, None]
-        gathered = jnp.take_along_axis(flat, slots[..., None], axis=1).reshape(g, n, l, -1)
-        largest = jnp.max(jnp.where(is_own[..., None], gathered, -jnp.inf), axis=2)
-        return jnp.where(jnp.any(is_own, axis=2)[..., None], largest, 0.0)
+        return max_pooled(flat, owner, tokens.first, max_tokens=l)
     if pooling.tokens in ("cls", "pooler"):
         return tokens_at(flat, owner, tokens.first)
-    # 1 where a token belongs to a sentence: sums over its tokens become matrix products, without a scatter, forward or backward.
-    weights = (owner[:, None, :] == jnp.arange(n)[None, :, None]).astype(jnp.float32)
+    # [g n t], 1 where a token belongs to a sentence: sums become matrix products, which need no scatter forward or backward.
+    weights = (owner[:, None, :] == jnp.arange(tokens.first.shape[-1])[None, :, None]).astype(jnp.float32)
     if pooling.tokens == "last":
-        return tokens_at(flat, owner, tokens.first + jnp.sum(weights, axis=-1).astype(tokens.first.dtype) - 1)
+        token_count = jnp.sum(weights, axis=-1).astype(tokens.first.dtype)
+        return tokens_at(flat, owner, tokens.first + token_count - 1)
     if pooling.tokens == "weightedmean":
         weights = weights * (tokens.position.reshape(g, 1, r * l) + 1).astype(jnp.float32)
     weight_sum = jnp.maximum(jnp.sum(weights, axis=-1, keepdims=True), 1.0)
@@ -128,8 +112,22 @@ def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Toke
     return total / (jnp.sqrt(weight_sum) if pooling.tokens == "mean_sqrt_len" else weight_sum)
 
 
+def max_pooled(
+    x: Float[Array, "g t d"], owner: Integer[Array, "g t"], first: Integer[Array, "g n"], *, max_tokens: int
+) -> Float[Array, "g n d"]:
+    """The maximum over each sentence's tokens, which are at most `max_tokens` from slot `first` on; 0 without tokens."""
+    g, n = first.shape
+    slots = jnp.minimum(first[..., None] + jnp.arange(max_tokens)[None, None, :], x.shape[1] - 1)
+    slots = slots.reshape(g, n * max_tokens)
+    # The slots may reach into the next sentence.
+    belongs = jnp.take_along_axis(owner, slots, axis=1).reshape(g, n, max_tokens) == jnp.arange(n)[None, :, None]
+    gathered = jnp.take_along_axis(x, slots[..., None], axis=1).reshape(g, n, max_tokens, -1)
+    largest = jnp.max(jnp.where(belongs[..., None], gathered, -jnp.inf), axis=2)
+    return jnp.where(jnp.any(belongs, axis=2)[..., None], largest, 0.0)
+
+
 def combined_layers(pooling: Pooling, states: list[Float[Array, "g r l d"]]) -> Float[Array, "g r l p"]:
-    """The hidden states of the layers that the pooling reads, averaged, concatenated or their maximum."""
+    """Combines the hidden states of the layers that `pooling` chooses by their mean, maximum or concatenation."""
     chosen = [states[index] for index in pooling.indices(len(states) - 1)]
     if len(chosen) == 1:
         return chosen[0]
@@ -145,8 +143,8 @@ def embed_tokens(
 ) -> Float[Array, "g r l e"]:
     """Token vectors before pooling, with the dense layers applied, which must be linear.
 
-    With mean pooling, a sentence's vector is the mean of its tokens', up to scale. Tokens `dropped_id` are here, but not in
-    that mean.
+    With mean pooling, a sentence's vector is the mean of its token vectors, up to scale. That mean leaves out tokens with
+    `Architecture.dropped_id`, which are returned here.
     """
     encoder = as_module(definition, params)
     states = encoder.transformer(tokens, key=None, compute_dtype=compute_dtype, remat=False)
@@ -160,10 +158,10 @@ def embed_tokens(
 def tokens_at(
     x: Float[Array, "g t d"], owner: Integer[Array, "g t"], slots: Integer[Array, "g n"]
 ) -> Float[Array, "g n d"]:
-    """The vector at one slot per sentence; zeros if the slot holds no token of that sentence."""
+    """The vector of `x` at one slot for each sentence; zeros if the slot holds no token of that sentence."""
     slots = jnp.maximum(slots, 0)
-    is_own = jnp.take_along_axis(owner, slots, axis=1) == jnp.arange(slots.shape[-1])[None, :]
-    return jnp.where(is_own[..., None], jnp.take_along_axis(x, slots[..., None], axis=1), 0.0)
+    belongs = jnp.take_along_axis(owner, slots, axis=1) == jnp.arange(slots.shape[-1])[None, :]
+    return jnp.where(belongs[..., None], jnp.take_along_axis(x, slots[..., None], axis=1), 0.0)
 
 
 def word_embeddings(definition: EncoderDefinition, params: Params, compute_dtype: DTypeLike) -> Float[Array, "words d"]:
@@ -174,7 +172,7 @@ def word_embeddings(definition: EncoderDefinition, params: Params, compute_dtype
 
 
 def init_params(definition: EncoderDefinition, key: jax.Array) -> Params:
-    """Random initial parameters: the transformer as in Hugging Face, dense layers as in torch."""
+    """Random initial parameters: the transformer's as in Hugging Face's code, those of dense layers as in torch."""
     _, state = nnx.split(SentenceEncoder(definition, rngs=nnx.Rngs(params=key)))
     return {path_string(path): variable[...] for path, variable in nnx.to_flat_state(state)}
 
@@ -186,30 +184,33 @@ def param_shapes(definition: EncoderDefinition) -> dict[str, tuple[int, ...]]:
 
 
 def with_stacks(
-    a: Architecture, mesh: Mesh, by_path: Mapping[str, Any], stack: Callable[[list], Any]
+    architecture: Architecture, mesh: Mesh, by_path: Mapping[str, Any], stack: Callable[[list], Any]
 ) -> dict[str, Any]:
-    """Converts values by path, such as parameters, to the form of a frozen model on the mesh.
+    """Stacks values of layers that repeat, as a frozen model holds them on the mesh (see `Transformer`).
 
-    `stack` joins the values of layers that repeat, see `Transformer`. Does nothing on CPUs, where a loop over layers is slower
-    than a program with all layers.
+    `by_path` maps paths of parameters to values, of which `stack` joins those of all periods. Does nothing on CPUs, where a
+    loop over layers is slower than a program with all layers.
     """
-    start, period = a.repeated_layers if platform(mesh) != "cpu" else (a.layers, 0)
+    if platform(mesh) == "cpu":
+        return dict(by_path)
+    start, period = architecture.repeated_layers
     result: dict[str, Any] = {}
-    by_period: dict[str, dict[int, Any]] = {}
+    values_by_path: dict[str, dict[int, Any]] = {}
     for path, value in by_path.items():
         match = re.fullmatch(r"transformer/layers/(\d+)/(.*)", path)
         if match and int(match[1]) >= start:
-            number, index = divmod(int(match[1]) - start, period)
-            by_period.setdefault(f"{STACKED}{index}/{match[2]}", {})[number] = value
+            period_number, index = divmod(int(match[1]) - start, period)
+            values_by_path.setdefault(f"{STACKED}{index}/{match[2]}", {})[period_number] = value
         else:
             result[path] = value
-    return result | {path: stack([values[number] for number in sorted(values)]) for path, values in by_period.items()}
+    return result | {path: stack([values[key] for key in sorted(values)]) for path, values in values_by_path.items()}
 
 
 def as_module(definition: EncoderDefinition, params: Params) -> SentenceEncoder:
     """The encoder as a module that holds `params`."""
     graph, shapes = _structure(definition, stacked=any(path.startswith(STACKED) for path in params))
-    return nnx.merge(graph, nnx.from_flat_state([(path, nnx.Param(params[path_string(path)])) for path, _ in shapes]))
+    variables = [(path, nnx.Param(params[path_string(path)])) for path, _ in shapes]
+    return nnx.merge(graph, nnx.from_flat_state(variables))
 
 
 @lru_cache(maxsize=64)

@@ -35,40 +35,36 @@ class CKD(Objective):
     temperature: Positive = 0.05
     """Divides the cosine similarities. If learned, its initial value (code: 0.368, which is e^-1)."""
     learned_scale: LearnedScale = "none"
-    """How 1 / temperature is learned with the student: `none`, by its logarithm (`log`, as in the code) or directly
-    (`linear`)."""
+    """How 1 / temperature is learned: not at all (`none`), by its logarithm (`log`, as in the code) or directly (`linear`)."""
     queue_size: CountOrNone = 65536
-    """Number of earlier teacher vectors used as negatives besides the batch's; capped at a quarter of the text's
-    rows. The queue starts empty. 0: only the batch's."""
+    """Number of earlier teacher vectors used as negatives, at most a quarter of the text's rows; initially none. 0: no queue."""
     view: str = "text"
     """View that teacher and student read."""
 
     couples_examples = True
+    teacher_views = alias("student_views")
 
     @property
     def student_views(self) -> tuple[str, ...]:
         return (self.view,)
 
-    teacher_views = alias("student_views")
-
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Ring]:
-        """The parameter of a learned scale, and an empty queue with room for the current batch too."""
+        """The parameter of a learned scale, and an empty queue with room for one more batch, the current one."""
         blocks = math.ceil(self.queue_size / sizes.batch_size) + 1
         ring = jnp.zeros((blocks, sizes.batch_size, sizes.width), sizes.precision)
         return scale_params(self.temperature, self.learned_scale), Ring(ring, jnp.int32(0))
 
     def __call__(self, params: Params, state: Ring, student: Encoded, teacher: Encoded) -> LossAux:
-        """Equation 5; the positive of a sentence is its own teacher vector."""
+        """Equation 5 for each sentence; its positive is the teacher's vector of the same sentence."""
         student_vectors = unit(student.sentences[:, 0])
         teacher_vectors = unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
-        factor = scale(params, self.temperature, self.learned_scale)
+        logit_scale = scale(params, self.temperature, self.learned_scale)
         queue = push(state, teacher_vectors)
         batch_size = teacher_vectors.shape[0]
-        # The queue keeps the first rows of its oldest batch, as in the code, which cuts off the end of [batch, queue].
+        # Of its oldest batch the queue keeps the first rows, as in the code, which cuts off the end of [batch, queue].
         kept = (self.queue_size - 1) % batch_size + 1
-        lse, _ = softmax_over_ring(
-            factor * student_vectors[:, None], queue, expired=(kept, batch_size), starts_full=False
-        )
+        queries = logit_scale * student_vectors[:, None]
+        lse, _ = softmax_over_ring(queries, queue, expired=(kept, batch_size), starts_full=False)
         cosine = jnp.sum(student_vectors * teacher_vectors, axis=-1)
-        metrics = {"cosine/teacher": jnp.mean(cosine), "temperature": jnp.float32(1.0) / factor}
-        return lse[:, 0] - factor * cosine, queue, metrics
+        metrics = {"cosine/teacher": jnp.mean(cosine), "temperature": jnp.float32(1.0) / logit_scale}
+        return lse[:, 0] - logit_scale * cosine, queue, metrics

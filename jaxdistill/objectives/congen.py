@@ -59,7 +59,7 @@ class ConGen(Objective):
 
     @property
     def _terms(self) -> dict[str, tuple[str, float]]:
-        """The student's view and the weight of each term; leaves out a term of weight 0."""
+        """Maps each term of positive weight to the view that the student reads for it, and its weight."""
         terms = {"control": (self.control_view, self.alpha), "generalize": (self.generalize_view, 1 - self.alpha)}
         return {name: (view, weight) for name, (view, weight) in terms.items() if weight > 0}
 
@@ -80,10 +80,10 @@ class ConGen(Objective):
         return self.queue_size if self.queue_init == "sentences" else 0
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Ring]:
-        """No parameters, and a full queue, oldest row first; normalises `seeds`.
+        """No parameters, and a queue full of normalised `seeds` or random vectors, oldest row first.
 
-        The ring has `ceil(k / b)` blocks, plus one for `queue+batch` and `queue+own`, whose k queued keys are older than the
-        batch: the new batch can then be written, in place, before the keys are read.
+        The ring has `ceil(k / b)` blocks. `queue+batch` and `queue+own` need one more, because their k queued keys are older
+        than the batch, which is written before the keys are read.
         """
         if self.queue_init == "random":
             seeds = jax.random.normal(key, (self.queue_size, sizes.width))
@@ -96,7 +96,7 @@ class ConGen(Objective):
         return {}, Ring(ring, jnp.int32(0))
 
     def __call__(self, params: Params, state: Ring, student: Encoded, teacher: Encoded) -> LossAux:
-        """Equation 2: cross-entropy between similarity distributions, averaged over the views by alpha."""
+        """Equation 2 for each sentence: the cross-entropies of the control and generalize terms, weighted by alpha."""
         student_vectors = unit(student.sentences)
         teacher_vectors = unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
         queue = push(state, teacher_vectors)
@@ -105,18 +105,19 @@ class ConGen(Objective):
         )
         # The ring holds whole batches, so its oldest batch may begin with rows that are not among the newest `queue_size`.
         surplus = -self.queue_size % queue.ring.shape[1]
-        lse, average = softmax_over_ring(
+        lse, average_keys = softmax_over_ring(
             queries,
             queue,
             teacher_vectors if self.key_set == "queue+own" else None,
             expired=(0, surplus),
             starts_full=True,
         )
-        # Cross-entropy is lse - query . expected key, so the b x k probabilities are never stored. The last query is the
-        # teacher's own, whose cross-entropy is the entropy of its distribution.
-        expected_keys = jax.lax.stop_gradient(average[:, -1:])
-        cross_entropies = lse - jnp.sum(queries * expected_keys, axis=-1)
-        losses, entropy = cross_entropies[:, :-1], cross_entropies[:, -1]
+        # Cross-entropy is lse - query . average of the keys under the teacher's softmax, so the b x k probabilities are never
+        # stored. The last query is the teacher's, and its cross-entropy is the entropy of the teacher's distribution.
+        teacher_average = jax.lax.stop_gradient(average_keys[:, -1:])
+        cross_entropies = lse - jnp.sum(queries * teacher_average, axis=-1)
+        losses = cross_entropies[:, :-1]
+        entropy = cross_entropies[:, -1]
         metrics = {f"loss/{name}": jnp.mean(losses[:, index]) for index, name in enumerate(self._terms)}
         weights = jnp.array([weight for _, weight in self._terms.values()], jnp.float32)
         # Not a matrix product, because TPUs and GPUs would round its operands.

@@ -8,13 +8,12 @@ positives p and, optionally, hard negatives; the documents are all positives and
 
     loss_i = log(sum of exp(cosine / temperature) over the candidates) - cosine(q_i, p_i) / temperature
 
-Papers: van den Oord et al., Representation Learning with Contrastive Predictive Coding, 2018 (arXiv 1807.03748); Günther et al.,
-Jina Embeddings 2, 2023 (arXiv 2310.19923), section 5, for the first two directions; Li et al., GTE, 2023 (arXiv 2308.03281), for
-all four.
+Papers: van den Oord et al., Contrastive Predictive Coding, 2018 (arXiv 1807.03748); for two directions Günther et al., Jina
+Embeddings 2, 2023 (arXiv 2310.19923), section 5; for all four Li et al., GTE, 2023 (arXiv 2308.03281).
 Code consulted: sentence-transformers' `MultipleNegativesRankingLoss`, whose names of options these are.
 
-Deliberate difference: that code relies on batches without duplicates; here a text that repeats the query or the positive of an
-example is none of its candidates, see `repeated`. `gist` also hides negatives that a teacher finds as similar as the positive.
+Deliberate difference: the code relies on batches without duplicates; here a text that repeats the query or the positive of an
+example is not among its negatives, see `repeated`. `gist` also hides negatives that a teacher finds as similar as the positive.
 """
 
 import dataclasses
@@ -37,12 +36,12 @@ class Contrastive(Objective):
     temperature: Positive = 0.05
     """Divides the cosine similarities. If learned, its initial value."""
     learned_scale: LearnedScale = "none"
-    """How 1 / temperature is learned with the student: `none`, by its logarithm (`log`) or directly (`linear`)."""
+    """How 1 / temperature is learned with the student: not at all (`none`), by its logarithm (`log`) or directly (`linear`)."""
     directions: Annotated[tuple[Direction, ...], Range(least=1)] = ("query_to_doc",)
-    """What is contrasted with what: `query_to_doc`, which is required, `doc_to_query`, `query_to_query` and `doc_to_doc`."""
+    """Which texts are contrasted: `query_to_doc`, which is required, `doc_to_query`, `query_to_query` and `doc_to_doc`."""
     partition_mode: Literal["joint", "per_direction"] = "joint"
-    """`joint`: one softmax over the candidates of all directions; `per_direction`: the mean of one loss per direction, for
-    `query_to_doc` and `doc_to_query` only, because the others' candidates do not include the positive."""
+    """`joint`: one softmax over the candidates of all directions; `per_direction`: the mean of one loss per direction, only for
+    `query_to_doc` and `doc_to_query`, because candidates of `query_to_query` and `doc_to_doc` do not include the positive."""
     views: Annotated[tuple[str, ...], Range(least=2)] = ("text", "positive")
     """Columns of the query, its positive and any number of hard negatives, such as `("text", "positive", "negative_1")`."""
 
@@ -63,37 +62,40 @@ class Contrastive(Objective):
         return scale_params(self.temperature, self.learned_scale), ()
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: None) -> LossAux:
-        """InfoNCE of each pair; `hidden` is the share of candidates that `repeated` hides."""
+        """InfoNCE of each pair; the metric `hidden` is the share of candidates that `repeated` hides."""
         vectors = unit(student.sentences)
-        factor = scale(params, self.temperature, self.learned_scale)
+        logit_scale = scale(params, self.temperature, self.learned_scale)
         count, views, _ = vectors.shape
-        hides = jnp.zeros((count, count, views), bool) if student.keys is None else repeated(student.keys)
+        is_repeated = jnp.zeros((count, count, views), bool) if student.keys is None else repeated(student.keys)
         logits = []
         for direction in self.directions:
-            anchor = 1 if direction.startswith("doc") else 0
+            anchor_view = 1 if direction.startswith("doc") else 0
             candidate_views = range(1, views) if direction.endswith("doc") else (0,)
-            hidden = hides
-            if direction in ("query_to_query", "doc_to_doc"):  # an example's own texts are no candidates
-                hidden = hides | jnp.eye(count, dtype=bool)[:, :, None]
+            is_hidden = is_repeated
+            if direction in ("query_to_query", "doc_to_doc"):  # texts of the same example are no candidates
+                is_hidden = is_repeated | jnp.eye(count, dtype=bool)[:, :, None]
             blocks = []
             for view in candidate_views:
-                block = factor * products(vectors[:, anchor], vectors[:, view])
-                blocks.append(jnp.where(hidden[:, :, view], HIDDEN, block))
+                block = logit_scale * products(vectors[:, anchor_view], vectors[:, view])
+                blocks.append(jnp.where(is_hidden[:, :, view], HIDDEN, block))
             logits.append(jnp.concatenate(blocks, axis=1))
         if self.partition_mode == "joint":
             logits = [jnp.concatenate(logits, axis=1)]
         cosine = jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
         lse = jnp.stack([jax.nn.logsumexp(direction_logits, axis=1) for direction_logits in logits])
-        losses = jnp.mean(lse, axis=0) - factor * cosine
-        metrics = {"cosine/positive": jnp.mean(cosine), "hidden": jnp.mean(hides.astype(jnp.float32))}
-        return losses, state, metrics | {"temperature": jnp.float32(1.0) / factor}
+        losses = jnp.mean(lse, axis=0) - logit_scale * cosine
+        metrics = {"cosine/positive": jnp.mean(cosine), "hidden": jnp.mean(is_repeated.astype(jnp.float32))}
+        return losses, state, metrics | {"temperature": jnp.float32(1.0) / logit_scale}
 
 
 def repeated(keys: Integer[Array, "b v 2"]) -> Bool[Array, "b b v"]:
-    """Whether view v of example j must not serve as a negative of example i, because a text repeats the query or the positive of i.
+    """Whether view v of example j must not be a negative of example i, as `[i, j, v]`, because texts of the two are equal.
 
-    The query and the positive of j (not i) are hidden if either of them repeats one; a hard negative only if it does so itself.
+    If the query or the positive of j repeats the query or the positive of i, both are hidden, because each belongs to the
+    other. A hard negative is hidden if it repeats one itself. `keys` are hashes of the texts, see `Encoded`.
     """
-    equal = jnp.any(jnp.all(keys[:, None, :2, None] == keys[None, :, None], axis=-1), axis=2)
-    related = jnp.any(equal[:, :, :2], axis=2, keepdims=True) & ~jnp.eye(len(keys), dtype=bool)[:, :, None]
-    return jnp.concatenate([related, related, equal[:, :, 2:]], axis=2)
+    is_equal = jnp.all(keys[:, None, :2, None] == keys[None, :, None], axis=-1)  # [i, j, query or positive of i, v]
+    repeats = jnp.any(is_equal, axis=2)
+    is_other = ~jnp.eye(len(keys), dtype=bool)[:, :, None]
+    pair_repeats = jnp.any(repeats[:, :, :2], axis=2, keepdims=True) & is_other
+    return jnp.concatenate([pair_repeats, pair_repeats, repeats[:, :, 2:]], axis=2)

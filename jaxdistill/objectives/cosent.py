@@ -32,16 +32,16 @@ class CoSENT(Objective):
     teacher_views = (LABELS,)
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
-        """The loss of the batch; of all i, j with label_i < label_j, `order` is the share with cos_i < cos_j."""
+        """The loss of the batch. The metric `order` is the share of i, j with label_i < label_j that have cos_i < cos_j."""
         labels = jax.lax.stop_gradient(teacher.sentences[:, 0, 0])
         vectors = unit(student.sentences)
         cosines = jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
-        ordered = labels[:, None] < labels[None, :]
+        is_ordered = labels[:, None] < labels[None, :]
         differences = cosines[:, None] - cosines[None, :]
         # softplus(x) = log(1 + exp(x))
-        loss = jax.nn.softplus(jax.nn.logsumexp(jnp.where(ordered, differences / self.temperature, HIDDEN)))
-        agreeing_count = jnp.sum((ordered & (differences < 0.0)).astype(jnp.float32))
-        ordered_count = jnp.maximum(jnp.sum(ordered.astype(jnp.float32)), 1.0)
+        loss = jax.nn.softplus(jax.nn.logsumexp(jnp.where(is_ordered, differences / self.temperature, HIDDEN)))
+        agreeing_count = jnp.sum((is_ordered & (differences < 0.0)).astype(jnp.float32))
+        ordered_count = jnp.maximum(jnp.sum(is_ordered.astype(jnp.float32)), 1.0)
         order = agreeing_count / ordered_count
         metrics = {"prediction": jnp.mean(cosines), "label": jnp.mean(labels), "order": order}
         return jnp.full(labels.shape, loss), state, metrics

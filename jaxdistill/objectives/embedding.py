@@ -11,8 +11,7 @@ DistilCSE (Gao et al., 2021), equation 3, for KD; Vujanic and Rueckstiess, LEAF,
 the weights of the terms; here they are equal.
 
 Differences: distances are means over a vector's numbers, and the loss is a mean over the batch, as in DistilCSE's code; its
-equations sum over the batch. `distance=cosine` is in none of the papers; sentence-transformers recommends it for embedding
-distillation.
+equations sum over the batch. `distance=cosine` is in none of the papers; sentence-transformers recommends it.
 """
 
 import dataclasses
@@ -31,8 +30,7 @@ class Embedding(Objective):
     """Options of L2, Dual-L2, SKD, KD and LEAF."""
 
     distance: Literal["squared", "cosine"] = "squared"
-    """Distance of two vectors: `squared`, the mean squared difference of their numbers, or `cosine`, 1 - cosine
-    similarity."""
+    """Distance of two vectors: the mean `squared` difference of their numbers, or 1 - `cosine` similarity."""
     normalize: bool = True
     """Normalise vectors before the comparison. False: compare the models' outputs directly (KD)."""
     view: str = "text"
@@ -42,8 +40,7 @@ class Embedding(Objective):
     third: Literal["none", "views", "teacher"] = "none"
     """SKD's third term: `none`, `views` (between the student's views) or `teacher` (with the teacher's second view)."""
     spread_weight: NotNegative = 0.0
-    """Weight of the spread-out regulariser: the squared mean of unrelated sentences' cosines, plus the excess of their mean
-    square over 1 / width."""
+    """Weight of the spread-out regulariser, a penalty on unrelated sentences that lie close together."""
 
     def __post_init__(self):
         if self.third != "none" and not self.second_view:
@@ -66,16 +63,18 @@ class Embedding(Objective):
         return (self.view, self.second_view) if self.third == "teacher" else (self.view,)
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
-        """The mean of the terms, plus the weighted regulariser."""
-        student_vectors, teacher_vectors = student.sentences, jax.lax.stop_gradient(teacher.sentences)
-        if self.similarity:
-            student_vectors, teacher_vectors = unit(student_vectors), unit(teacher_vectors)
+        """The mean of the terms that the options choose (see the module's docstring), plus the weighted regulariser."""
+        student_vectors = student.sentences
+        teacher_vectors = jax.lax.stop_gradient(teacher.sentences)
+        if self.similarity == "cosine":
+            student_vectors = unit(student_vectors)
+            teacher_vectors = unit(teacher_vectors)
         terms = {"first": self.distances(student_vectors[:, 0], teacher_vectors[:, 0])}
         if self.second_view:
             terms["second"] = self.distances(student_vectors[:, 1], teacher_vectors[:, 0])
         if self.third != "none":
-            others = student_vectors if self.third == "views" else teacher_vectors
-            terms["third"] = self.distances(student_vectors[:, 0], others[:, 1])
+            compared = student_vectors if self.third == "views" else teacher_vectors
+            terms["third"] = self.distances(student_vectors[:, 0], compared[:, 1])
         metrics: dict[str, Array] = {f"loss/{name}": jnp.mean(term) for name, term in terms.items()}
         cosine = jnp.sum(unit(student_vectors[:, 0]) * unit(teacher_vectors[:, 0]), axis=-1)
         metrics["cosine/teacher"] = jnp.mean(cosine)
@@ -86,7 +85,7 @@ class Embedding(Objective):
         return losses, state, metrics
 
     def distances(self, x: Float[Array, "b e"], y: Float[Array, "b e"]) -> Float[Array, " b"]:
-        """The distance of each row of `x` to the same row of `y`."""
+        """The distance of each row of `x` to the same row of `y`; for `cosine`, rows have unit length."""
         if self.distance == "cosine":
             return 1.0 - jnp.sum(x * y, axis=-1)
         return jnp.mean(jnp.square(x - y), axis=-1)

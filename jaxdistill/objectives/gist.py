@@ -7,7 +7,7 @@ Candidates of example i are these pairs, with j other than i:
     candidates=symmetric   also (p_i, a_j)
     candidates=all         also (a_i, a_j) and (p_i, p_j), but not (p_i, a_j)
 
-A candidate c is hidden if g(c) > g(a_i, p_i) - margin. With the others,
+A candidate c is hidden if g(c) > g(a_i, p_i) - margin. With the candidates that remain,
 
     loss_i = -log(exp(s(a_i, p_i) / temperature) / (exp(s(a_i, p_i) / temperature) + sum over c of exp(s(c) / temperature)))
 
@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from jaxdistill.core import Array, Encoded, LossAux, NotNegative, Objective, Params, Positive, Range, alias
-from jaxdistill.core.ops.similarity import HIDDEN, products, unit, without_own
+from jaxdistill.core.ops.similarity import HIDDEN, products, unit, without_diagonal
 
 TIE = 1e-5
 """Two cosines that differ by no more than this are equal up to rounding."""
@@ -43,40 +43,39 @@ class GIST(Objective):
     margin: NotNegative = 0.0
     """Also hides candidates that the guide scores at most this much below the positive."""
     candidates: Literal["all", "symmetric", "positives"] = "all"
-    """Negatives besides hard ones: the batch's other `positives`, compared with the anchor; `symmetric` adds its other anchors,
-    compared with the positive; `all` (the paper) adds the other anchors, compared with the anchor, and the other positives,
-    compared with the positive."""
+    """Negatives besides hard ones. `positives`: the batch's other positives, compared with the anchor. `symmetric` adds its
+    other anchors, compared with the positive. `all` (the paper) instead adds its other anchors, compared with the anchor, and
+    its other positives, compared with the positive."""
     views: Annotated[tuple[str, ...], Range(least=2)] = ("text", "positive")
     """Views of the anchor, the positive and any number of hard negatives, which guide and student read."""
 
-    any_width = True
-    couples_examples = True
-
+    any_width = couples_examples = True
     student_views = teacher_views = alias("views")
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
-        """InfoNCE of each anchor; `hidden` is the share of candidates that the guide hides."""
+        """InfoNCE of each anchor; the metric `hidden` is the share of candidates that the guide hides."""
         student_vectors = unit(student.sentences)
         guide_vectors = unit(jax.lax.stop_gradient(teacher.sentences))
-        positive, guide_positive = (
-            jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1) for vectors in (student_vectors, guide_vectors)
-        )
-        candidates, guide_candidates = self.candidate_cosines(student_vectors), self.candidate_cosines(guide_vectors)
-        is_own = candidates <= HIDDEN
-        hides = ~is_own & (guide_candidates > (guide_positive - self.margin - TIE)[:, None])
-        logits = jnp.where(is_own | hides, HIDDEN, candidates / self.temperature)
-        logits = jnp.concatenate([positive[:, None] / self.temperature, logits], axis=1)
-        share = jnp.sum(hides.astype(jnp.float32)) / jnp.maximum(jnp.sum((~is_own).astype(jnp.float32)), 1.0)
+        positive_cosines = jnp.sum(student_vectors[:, 0] * student_vectors[:, 1], axis=-1)
+        guide_positive_cosines = jnp.sum(guide_vectors[:, 0] * guide_vectors[:, 1], axis=-1)
+        cosines = self.candidate_cosines(student_vectors)
+        threshold = (guide_positive_cosines - self.margin - TIE)[:, None]
+        is_candidate = cosines != HIDDEN
+        is_hidden = is_candidate & (self.candidate_cosines(guide_vectors) > threshold)
+        logits = jnp.where(is_candidate & ~is_hidden, cosines / self.temperature, HIDDEN)
+        logits = jnp.concatenate([positive_cosines[:, None] / self.temperature, logits], axis=1)
         losses = jax.nn.logsumexp(logits, axis=1) - logits[:, 0]
-        return losses, state, {"cosine/positive": jnp.mean(positive), "hidden": share}
+        count = jnp.maximum(jnp.sum(is_candidate.astype(jnp.float32)), 1.0)
+        hidden_share = jnp.sum(is_hidden.astype(jnp.float32)) / count
+        return losses, state, {"cosine/positive": jnp.mean(positive_cosines), "hidden": hidden_share}
 
     def candidate_cosines(self, vectors: Float[Array, "b v e"]) -> Float[Array, "b k"]:
-        """Cosines of each example's candidates; `HIDDEN` where j = i, except for hard negatives."""
+        """Cosines of the pairs that the module's docstring lists, for each example i; `HIDDEN` where it excludes j = i."""
         anchors, positives = vectors[:, 0], vectors[:, 1]
-        blocks = [without_own(products(anchors, positives))]
+        blocks = [without_diagonal(products(anchors, positives))]
         if self.candidates == "all":
-            blocks += [without_own(products(anchors, anchors)), without_own(products(positives, positives))]
+            blocks += [without_diagonal(products(anchors, anchors)), without_diagonal(products(positives, positives))]
         if self.candidates == "symmetric":
-            blocks.append(without_own(products(positives, anchors)))
+            blocks.append(without_diagonal(products(positives, anchors)))
         blocks += [products(anchors, vectors[:, view]) for view in range(2, vectors.shape[1])]
         return jnp.concatenate(blocks, axis=1)

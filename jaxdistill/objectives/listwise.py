@@ -8,12 +8,10 @@ With the student's scores s and the teacher's t for a query's k candidates, the 
 Papers: Hofstätter et al., Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge Distillation, 2020
 (arXiv 2010.02666), section 3.1, for `margin`; Lin et al., Distilling Dense Representations for Ranking using
 Tightly-Coupled Teachers, 2020 (arXiv 2010.11386), Ren et al., RocketQAv2, EMNLP 2021, and Santhanam et al., ColBERTv2, NAACL
-2022, for `kl`. Code consulted: sentence-transformers' `MarginMSELoss` and `DistillKLDivLoss`, the source of the factor
-temperature^2.
+2022, for `kl`. Code consulted: sentence-transformers' `MarginMSELoss` and `DistillKLDivLoss` (the factor temperature^2).
 
 A cross-encoder or sentence encoders score the text once (the teacher `labels`), or the scores are your own, in a file
-(`scores`) or in columns of the text (`columns`). Only differences count: a constant added to a query's scores changes
-nothing.
+(`scores`) or in columns of the text (`columns`). Only differences count: adding a constant to them changes nothing.
 
 A cross-encoder labels with logits for `margin` with dot products, as in the paper. For all else it labels with the logits'
 sigmoids, because cosines cannot differ by more than 2.
@@ -56,18 +54,18 @@ class Listwise(Objective):
 
     @property
     def logits(self) -> bool:
-        # Only dot products can differ as much.
+        # Logits' differences exceed 2, the most by which cosines can differ; sigmoids suit `kl` as well.
         return self.loss == "margin" and self.similarity == "dot"
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
-        """The loss of each query; `order` is the share of candidates that student and teacher place on the same side of the
-        positive."""
+        """The loss of each query. `order` is the share of candidates whose margins have the same sign for both models."""
         candidates = len(self.views) - 1
         teacher_scores = jax.lax.stop_gradient(teacher.sentences[:, 0, :candidates])
         vectors = unit(student.sentences) if self.similarity == "cosine" else student.sentences
         # HIGHEST: TPUs and GPUs would round the operands, by more than close candidates differ.
         scores = jnp.einsum("be,bke->bk", vectors[:, 0], vectors[:, 1:], precision=jax.lax.Precision.HIGHEST)
-        student_margins, teacher_margins = (x[:, :1] - x[:, 1:] for x in (scores, teacher_scores))
+        student_margins = scores[:, :1] - scores[:, 1:]
+        teacher_margins = teacher_scores[:, :1] - teacher_scores[:, 1:]
         if self.loss == "margin":
             losses = jnp.mean(jnp.square(student_margins - teacher_margins), axis=1)
         else:

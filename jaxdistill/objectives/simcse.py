@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxdistill.core import Encoded, InputError, LossAux, Objective, Params, Positive, Sizes, TwoOrThree, alias
-from jaxdistill.core.ops.similarity import LearnedScale, products, scale, scale_params, unit, without_own
+from jaxdistill.core.ops.similarity import LearnedScale, products, scale, scale_params, unit, without_diagonal
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,13 +32,13 @@ class SimCSE(Objective):
     temperature: Positive = 0.05
     """Divides the cosine similarities. If learned, its initial value. SimCSE: 0.05, Mirror-BERT: 0.04."""
     learned_scale: LearnedScale = "none"
-    """How 1 / temperature is learned with the student: `none`, by its logarithm (`log`) or directly (`linear`,
-    DistilCSE's second stage)."""
+    """How 1 / temperature is learned with the student: not at all (`none`), by its logarithm (`log`) or directly
+    (`linear`, DistilCSE's second stage)."""
     views: TwoOrThree = ("text", "text")
     """Views of the anchor, the positive and, optionally, the hard negative."""
     negative_weight: Positive = 1.0
-    """Factor of an example's own hard negative in the sum of exponentials; 1: the same as others. Alpha in SimCSE's
-    section 6.3 and table 7."""
+    """Factor of an example's hard negative in its sum of exponentials (alpha in SimCSE's section 6.3 and table 7); hard
+    negatives of other examples have factor 1."""
     among: Literal["others", "both"] = "others"
     """`others`: each anchor is contrasted with the batch's positives and hard negatives; `both`: each of the 2b sentences
     with the 2b - 1 others (NT-Xent, Mirror-BERT)."""
@@ -55,20 +55,21 @@ class SimCSE(Objective):
         return scale_params(self.temperature, self.learned_scale), ()
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: None) -> LossAux:
-        """Equation 5 of SimCSE, which without hard negatives is equation 4, or NT-Xent."""
+        """Equation 5 of SimCSE (equation 4 without hard negatives), or with `among="both"` NT-Xent."""
         vectors = unit(student.sentences)
-        factor = scale(params, self.temperature, self.learned_scale)
+        logit_scale = scale(params, self.temperature, self.learned_scale)
         count, views, width = vectors.shape
         if self.among == "both":  # the mean loss of an example's two sentences
             sentences = vectors.reshape(count * views, width)
-            logits = without_own(factor * products(sentences, sentences))
+            logits = without_diagonal(logit_scale * products(sentences, sentences))
             lse = jnp.mean(jax.nn.logsumexp(logits, axis=1).reshape(count, views), axis=1)
         else:
-            logits = factor * products(vectors[:, 0], vectors[:, 1])
+            logits = logit_scale * products(vectors[:, 0], vectors[:, 1])
             if views == 3:
-                own = jnp.eye(count, dtype=jnp.float32) * math.log(self.negative_weight)
-                logits = jnp.concatenate([logits, factor * products(vectors[:, 0], vectors[:, 2]) + own], axis=1)
+                negatives = logit_scale * products(vectors[:, 0], vectors[:, 2])
+                log_weights = math.log(self.negative_weight) * jnp.eye(count, dtype=jnp.float32)
+                logits = jnp.concatenate([logits, negatives + log_weights], axis=1)
             lse = jax.nn.logsumexp(logits, axis=1)
         cosine = jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
-        metrics = {"cosine/positive": jnp.mean(cosine), "temperature": jnp.float32(1.0) / factor}
-        return lse - factor * cosine, state, metrics
+        metrics = {"cosine/positive": jnp.mean(cosine), "temperature": jnp.float32(1.0) / logit_scale}
+        return lse - logit_scale * cosine, state, metrics

@@ -33,11 +33,9 @@ class SimTDE(Objective):
     alpha: Fraction = 0.5
     """Weight of the token loss; 0.5 in the paper."""
     token_loss: Literal["batch", "vocabulary"] = "batch"
-    """What the token loss compares: outputs of the embedding block at the tokens of the `batch`, or the whole table of
-    word embeddings (`vocabulary`)."""
+    """What the token loss compares: embeddings of the tokens in the `batch`, or of the whole `vocabulary`."""
     sentence_loss: Literal["mse", "kl", "cosine_mse", "cosine_mae"] = "mse"
-    """Sentence loss: `mse` of the vectors, `kl` of their softmax, or 1 - cosine, squared (`cosine_mse`) or not
-    (`cosine_mae`)."""
+    """Sentence loss: `mse` of the vectors, `kl` of their softmax, 1 - cosine (`cosine_mae`) or its square (`cosine_mse`)."""
     hidden_weight: NotNegative = 0.0
     """Weight of the loss on layer outputs; 0 in SimTDE, positive in LRN-KD and LMX-KD."""
     hidden_map: Literal["last", "even"] = "last"
@@ -45,15 +43,15 @@ class SimTDE(Objective):
     view: str = "text"
     """View that teacher and student read."""
 
-    @property
-    def similarity(self) -> str:
-        return "" if self.sentence_loss in ("mse", "kl") else "cosine"
+    teacher_views = alias("student_views")
 
     @property
     def student_views(self) -> tuple[str, ...]:
         return (self.view,)
 
-    teacher_views = alias("student_views")
+    @property
+    def similarity(self) -> str:
+        return "" if self.sentence_loss in ("mse", "kl") else "cosine"
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -65,7 +63,7 @@ class SimTDE(Objective):
         return tuple(names)
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
-        """A random matrix for each output that is compared, if the widths differ; no state."""
+        """A random matrix for each layer or embedding that is compared, if the widths differ; no state."""
         if sizes.layers > sizes.teacher_layers > 0 and self.hidden_weight > 0:
             raise InputError(
                 f"the student has {sizes.layers} layers, more than the teacher's {sizes.teacher_layers}; "
@@ -84,7 +82,7 @@ class SimTDE(Objective):
         return matrices, ()
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
-        """Equation 5, plus the weighted layer term; the token and layer terms are the batch's, equal for all examples."""
+        """Equation 5, plus the weighted layer term. Token and layer terms are means over the batch, repeated for each example."""
         teacher = jax.lax.stop_gradient(teacher)
         sentences = self.sentence_losses(student.sentences[:, 0], teacher.sentences[:, 0])
         metrics: dict[str, Array] = {"loss/sentences": jnp.mean(sentences)}
@@ -111,33 +109,35 @@ class SimTDE(Objective):
         if self.sentence_loss == "mse":
             return jnp.mean(jnp.square(student - teacher), axis=-1)
         if self.sentence_loss == "kl":
-            log_p, log_q = jax.nn.log_softmax(teacher, axis=-1), jax.nn.log_softmax(student, axis=-1)
+            log_p = jax.nn.log_softmax(teacher, axis=-1)
+            log_q = jax.nn.log_softmax(student, axis=-1)
             return optax.losses.kl_divergence_with_log_targets(log_q, log_p)
         # Never negative, so MAE needs no absolute value.
         distance = 1.0 - jnp.sum(unit(student) * unit(teacher), axis=-1)
         return jnp.square(distance) if self.sentence_loss == "cosine_mse" else distance
 
     def mean_layer_loss(self, params: Params, student: Encoded, teacher: Encoded) -> Float[Array, ""]:
-        """Mean square over the student's layers, each compared with a layer of the teacher."""
+        """Mean squared difference of the student's layers from the teacher's that `hidden_map` chooses."""
         assert student.hidden is not None and teacher.hidden is not None and student.owner is not None
         layers, teacher_layers = len(student.hidden), len(teacher.hidden)
-        targets = range(teacher_layers - layers, teacher_layers)
-        if self.hidden_map == "even":
-            targets = [round((layer + 1) * teacher_layers / layers) - 1 for layer in range(layers)]
+        if self.hidden_map == "last":
+            target_layers = range(teacher_layers - layers, teacher_layers)
+        else:
+            target_layers = [round((layer + 1) * teacher_layers / layers) - 1 for layer in range(layers)]
         total = jnp.float32(0.0)
-        for layer, target in enumerate(targets):
+        for layer, target in enumerate(target_layers):
             projected = _projected(params, f"layers/{layer}", student.hidden[layer])
             total = total + _mse_of_tokens(projected - teacher.hidden[target], student.owner)
         return total / layers
 
 
 def _projected(params: Params, name: str, x: Float[Array, "... d"]) -> Float[Array, "... e"]:
-    """Projects `x` to the teacher's width; unchanged if the widths are equal."""
+    """Projects `x` to the teacher's width by its matrix `name`; without one, the widths are equal and `x` is returned."""
     matrix = params.get(f"matrix/{name}/kernel")
     return x if matrix is None else jnp.matmul(x, matrix, precision=jax.lax.Precision.HIGHEST)
 
 
 def _mse_of_tokens(difference: Float[Array, "g r l d"], owner: Integer[Array, "g r l"]) -> Float[Array, ""]:
-    """Mean square of the differences at all tokens but padding."""
+    """Mean squared difference over all tokens but padding; `owner` is -1 there."""
     is_token = (owner >= 0).astype(jnp.float32)
     return jnp.sum(jnp.mean(jnp.square(difference), axis=-1) * is_token) / jnp.maximum(jnp.sum(is_token), 1.0)

@@ -46,7 +46,7 @@ class TransEncoder(Objective):
         return ("pair", "pair:reversed") if self.both_orders else ("pair",)
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
-        """Equations 2 and 3, averaged over a pair's orders."""
+        """The loss of each pair's label and prediction, averaged over the orders in which it is read."""
         labels = jax.lax.stop_gradient(teacher.sentences[:, :, 0])
         metrics = {"label/negative": jnp.mean((labels < 0.0).astype(jnp.float32))}
         if self.negatives == "clip":
@@ -57,11 +57,11 @@ class TransEncoder(Objective):
         else:
             predictions = student.sentences[:, :, 0]
         metrics |= {"prediction": jnp.mean(predictions), "label": jnp.mean(labels)}
-        if self.loss == "bce":  # of the prediction's sigmoid
+        if self.loss == "bce":  # predictions are logits
             losses = jax.nn.softplus(predictions) - predictions * labels
         elif self.loss == "mse":
             losses = jnp.square(predictions - labels)
-        else:
-            distance = jnp.abs(predictions - labels)  # log cosh, without overflow
+        else:  # log cosh, without overflow
+            distance = jnp.abs(predictions - labels)
             losses = distance + jax.nn.softplus(-2.0 * distance) - jnp.log(jnp.float32(2.0))
         return jnp.mean(losses, axis=1), state, metrics

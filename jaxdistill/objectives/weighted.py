@@ -51,12 +51,12 @@ def joined_names(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
     """All names in order, each as often as in the list that has it most: ("a",) and ("a", "a") give ("a", "a")."""
     joined: list[str] = []
     for names in lists:
-        joined += (Counter(names) - Counter(joined)).elements()
+        joined += (Counter(names) - Counter(joined)).elements()  # the names that are missing
     return tuple(joined)
 
 
 def combined(name: str, combine: Callable[[Iterable[Any]], Any]) -> Any:
-    """A property of `Weighted`: what `combine` makes of this attribute of all its objectives."""
+    """A property of `Weighted` that applies `combine` to the attribute `name` of all its objectives."""
     return property(lambda self: combine(getattr(term.objective, name) for term in self.terms))
 
 
@@ -73,15 +73,16 @@ class Weighted(Objective):
         objectives = [term.objective for term in self.terms]
         taught = [objective for objective in objectives if objective.teacher_views]
         labelled = [objective for objective in taught if LABELS in objective.teacher_views]
-        token_by_token = objectives if self.reads else []
+        # An objective that compares tokens or layers gets those of all views of the batch, so all must read the same views.
+        reading_all_tokens = objectives if self.reads else []
         similarities = {objective.similarity for objective in objectives} - {""}
-        conflicts: dict[str, Iterable[Any]] = {
+        values_by_conflict: dict[str, Iterable[Any]] = {
             "one learns scores of pairs, the other vectors": [objective in labelled for objective in taught],
             "one compares by cosine, the other by dot product": similarities,
             "they score different columns": [tuple(objective.scored) for objective in labelled],
-            "they read different views": [tuple(objective.student_views) for objective in token_by_token],
+            "they read different views": [tuple(objective.student_views) for objective in reading_all_tokens],
         }
-        for conflict, values in conflicts.items():
+        for conflict, values in values_by_conflict.items():
             if len({*values}) > 1:
                 names = " and ".join(term.name for term in self.terms)
                 raise InputError(f"objectives {names} do not go together: {conflict}.")
@@ -110,7 +111,7 @@ class Weighted(Objective):
         return " + ".join(f"{term.weight:g} {term.name}" for term in self.terms)
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Any]:
-        """Parameters under each term's name, and a dict of the terms' states."""
+        """Parameters, with each term's name before their paths, and a dict of the terms' states by name."""
         params, states = {}, {}
         for index, term in enumerate(self.terms):
             rows = term.objective.reserve_rows
@@ -120,8 +121,9 @@ class Weighted(Objective):
         return params, states
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded | None) -> LossAux:
-        """The weighted sum; metrics are the terms' own, as `NAME/METRIC`, and their unweighted losses, as `loss/NAME`."""
-        total, states, metrics = jnp.float32(0.0), {}, {}
+        """The weighted sum of the losses; metrics are each term's, as `NAME/METRIC`, and its unweighted loss, as `loss/NAME`."""
+        total = jnp.float32(0.0)
+        states, metrics = {}, {}
         for index, term in enumerate(self.terms):
             prefix = f"{term.name}/"
             term_params = {
@@ -133,58 +135,54 @@ class Weighted(Objective):
                 selected(student, self.student_views, term.objective.student_views),
                 selected(teacher, self.teacher_views, term.objective.teacher_views),
             )
-            is_active = None if student.active is None else student.active[0, index] > 0
-            if is_active is not None:
-                losses = jnp.where(is_active, losses, 0.0)
-                term_state = jax.tree.map(partial(jnp.where, is_active), term_state, state[term.name])
-            total = total + term.weight * losses
-            states[term.name] = term_state
             scalars = {f"loss/{term.name}": jnp.mean(losses)}
             scalars |= {f"{prefix}{name}": value for name, value in term_metrics.items()}
-            if is_active is not None:
+            # A term that the batch's source does not train has no loss, keeps its state and reports NaN.
+            if student.active is not None:
+                is_active = student.active[0, index] > 0
+                losses = jnp.where(is_active, losses, 0.0)
+                term_state = jax.tree.map(partial(jnp.where, is_active), term_state, state[term.name])
                 scalars = {name: jnp.where(is_active, value, jnp.nan) for name, value in scalars.items()}
+            total = total + term.weight * losses
+            states[term.name] = term_state
             metrics |= scalars
         return total, states, metrics
 
 
 def selected(encoded: Encoded | None, batch_views: Sequence[str], views: Sequence[str]) -> Any:
-    """Selects the vectors and keys of an objective's `views`; None without a teacher, or if the objective reads none.
-
-    Args:
-      encoded: all vectors of the batch; their second axis has the views `batch_views`.
-    """
+    """Selects an objective's `views` from `encoded`, which has `batch_views`; None without vectors or without views."""
     if encoded is None or not views:
         return None
     if tuple(views) == tuple(batch_views):
         return encoded
     indices = view_indices(batch_views, views)
-    read = {"sentences": encoded.sentences, "keys": encoded.keys}
-    read = jax.tree.map(lambda array: jnp.stack([array[:, index] for index in indices], axis=1), read)
-    return encoded._replace(**read)
+    arrays = (encoded.sentences, encoded.keys)
+    sentences, keys = jax.tree.map(lambda array: jnp.stack([array[:, index] for index in indices], axis=1), arrays)
+    return encoded._replace(sentences=sentences, keys=keys)
 
 
 def view_indices(batch_views: Sequence[str], views: Sequence[str]) -> list[int]:
     """The index in `batch_views` of each view; the n-th use of a name is its n-th occurrence."""
-    free = list(batch_views)
+    untaken = list(batch_views)
     indices = []
     for view in views:
-        index = free.index(view)
-        free[index] = ""  # taken
+        index = untaken.index(view)
+        untaken[index] = ""
         indices.append(index)
     return indices
 
 
 class SourceTerms(NamedTuple):
-    """What the batches of one source of text train."""
+    """Which terms the batches of one source of text train, and which views these terms do not read."""
 
     active: Sequence[float]
     """For each term of a `Weighted` objective, 1 if these batches train it, else 0; empty for another objective."""
     unread: Sequence[set[int]]
-    """Indices of the student's and of the teacher's views that no trained term reads."""
+    """Two sets: indices of the student's views, and of the teacher's, that no trained term reads."""
 
 
 def terms_of_sources(objective: Objective, sources: Sequence[str]) -> list[SourceTerms]:
-    """What each source trains: the terms that its entry names, such as `embedding+gram`, or all for an empty entry."""
+    """What each source trains: the terms that its entry in `sources` names, such as `embedding+gram`, or all if it is empty."""
     terms = objective.terms if isinstance(objective, Weighted) else ()
     names = [term.name for term in terms]
     names_by_source = [source.split("+") if source else names for source in sources]
@@ -197,10 +195,14 @@ def terms_of_sources(objective: Objective, sources: Sequence[str]) -> list[Sourc
     result = []
     for source_names in names_by_source:
         trained = [term.objective for term in terms if term.name in source_names] or [objective]
-        unread = []
-        for side in ("student_views", "teacher_views"):
-            views = getattr(objective, side)
-            read = [view_indices(views, getattr(each, side)) for each in trained]
-            unread.append({*range(len(views))}.difference(*read))
-        result.append(SourceTerms([float(name in source_names) for name in names], unread))
+        active = [float(name in source_names) for name in names]
+        unread = [_unread(objective, trained, side) for side in ("student_views", "teacher_views")]
+        result.append(SourceTerms(active, unread))
     return result
+
+
+def _unread(objective: Objective, trained: Sequence[Objective], side: str) -> set[int]:
+    """Indices of the objective's views that no trained term reads; `side` is `student_views` or `teacher_views`."""
+    views = getattr(objective, side)
+    read = [view_indices(views, getattr(term, side)) for term in trained]
+    return {*range(len(views))}.difference(*read)

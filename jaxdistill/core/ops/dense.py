@@ -16,7 +16,7 @@ from jaxtyping import Float
 from jaxdistill.core import Array, Precision
 
 MIN_SIZE = 64
-"""Number of tokens and widths from which a transposed copy is worth making."""
+"""Least number of tokens, and least width, for which `_with_transposed_copy` pays off."""
 
 
 def product(
@@ -28,34 +28,35 @@ def product(
     """
     if jnp.dtype(compute_dtype) == jnp.float32:
         return jnp.matmul(x.astype(jnp.float32), kernel.astype(jnp.float32), precision=jax.lax.Precision.HIGHEST)
-    # The backward pass needs the operands' dtypes, to return gradients in them.
-    return _product(x, kernel, jnp.dtype(compute_dtype).name, (x.dtype.name, kernel.dtype.name))
+    # The backward pass returns each gradient in the dtype of its operand.
+    return _rounded_product(x, kernel, jnp.dtype(compute_dtype).name, (x.dtype.name, kernel.dtype.name))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _product(x, kernel, dtype, dtypes):
-    return jnp.matmul(x.astype(dtype), kernel.astype(dtype), preferred_element_type=jnp.float32)
+def _rounded_product(x, kernel, compute_dtype, operand_dtypes):
+    return _forward(x, kernel, compute_dtype, operand_dtypes)[0]
 
 
-def _forward(x, kernel, dtype, dtypes):
-    x, kernel = x.astype(dtype), kernel.astype(dtype)
-    return jnp.matmul(x, kernel, preferred_element_type=jnp.float32), (x, kernel)
+def _forward(x, kernel, compute_dtype, operand_dtypes):
+    rounded = (x.astype(compute_dtype), kernel.astype(compute_dtype))
+    return jnp.matmul(*rounded, preferred_element_type=jnp.float32), rounded
 
 
-def _backward(dtype, dtypes, saved, cotangent):
-    x, kernel = saved
-    cotangent = computed_once(cotangent.astype(dtype))
+def _backward(compute_dtype, operand_dtypes, rounded, cotangent):
+    x, kernel = rounded
+    cotangent = computed_once(cotangent.astype(compute_dtype))
     d_x = jnp.einsum("...o,io->...i", cotangent, kernel, preferred_element_type=jnp.float32)
-    x, y = x.reshape(-1, x.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1])
-    plain = partial(jnp.einsum, "ti,to->io", preferred_element_type=jnp.float32)
-    if min(*x.shape, y.shape[1]) < MIN_SIZE or not has_bfloat16_units():
-        d_kernel = plain(x, y)
+    x = x.reshape(-1, x.shape[-1])
+    cotangent = cotangent.reshape(-1, cotangent.shape[-1])
+    einsum = partial(jnp.einsum, "ti,to->io", preferred_element_type=jnp.float32)
+    if min(*x.shape, *kernel.shape) < MIN_SIZE or not has_bfloat16_units():
+        d_kernel = einsum(x, cotangent)
     else:
-        d_kernel = jax.lax.platform_dependent(x, y, cpu=_with_transposed_copy, default=plain)
-    return d_x.astype(dtypes[0]), d_kernel.astype(dtypes[1])
+        d_kernel = jax.lax.platform_dependent(x, cotangent, cpu=_with_transposed_copy, default=einsum)
+    return d_x.astype(operand_dtypes[0]), d_kernel.astype(operand_dtypes[1])
 
 
-_product.defvjp(_forward, _backward)
+_rounded_product.defvjp(_forward, _backward)
 
 
 def _with_transposed_copy(x: Float[Array, "t i"], y: Float[Array, "t o"]) -> Float[Array, "i o"]:
@@ -64,16 +65,15 @@ def _with_transposed_copy(x: Float[Array, "t i"], y: Float[Array, "t o"]) -> Flo
     XLA's CPU backend uses the processor's bfloat16 units only if the first operand's rows are contiguous; otherwise it
     converts both operands to float32. Barriers keep the compiler from folding the copy back into the product.
     """
-    narrow, wide = (x, y) if x.shape[1] <= y.shape[1] else (y, x)
-    # The leading axis gives the copy the default layout.
-    copy = jax.lax.optimization_barrier(narrow.T[None])[0]
-    result = jax.lax.optimization_barrier(jnp.matmul(copy, wide, preferred_element_type=jnp.float32))
-    return result if narrow is x else result.T
+    if x.shape[1] > y.shape[1]:
+        return _with_transposed_copy(y, x).T
+    # The leading axis gives the copy the default layout, in which its rows are contiguous.
+    copy = jax.lax.optimization_barrier(x.T[None])[0]
+    return jax.lax.optimization_barrier(jnp.matmul(copy, y, preferred_element_type=jnp.float32))
 
 
 def computed_once(x: Array) -> Array:
-    """Returns `x`, and makes accelerators compute it once. Otherwise XLA's TPU compiler computes it again inside each product that reads
-    it, which makes programs larger and slower to compile."""
+    """Returns `x` behind a barrier, without which XLA's TPU compiler computes it again in each product that reads it."""
     return jax.lax.platform_dependent(x, cpu=lambda x: x, default=jax.lax.optimization_barrier)
 
 

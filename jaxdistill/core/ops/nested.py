@@ -4,7 +4,7 @@ Source: Kusupati et al., Matryoshka Representation Learning, NeurIPS 2022. A sho
 targets:
 
     truncated   the teacher's vectors cut to the same width: right for a teacher that was itself trained with nested widths
-    projected   the teacher's whole vectors, reached through one matrix per width that is not exported: right for any other
+    projected   the teacher's whole vectors, to which one matrix per width projects (not exported): right for any other
                 teacher, whose leading dimensions mean no more than the last ones
 
 With `truncated`, every width has its own state, such as a queue of that width; with `projected`, all share one.
@@ -22,56 +22,57 @@ from jaxdistill.core import Array, Encoded, LossAux, Objective, Params, Sizes, a
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Nested(Objective):
-    """The mean of an objective over the whole vector and its first `dim` dimensions, for each `dim` in `dims`."""
+    """Averages an objective's loss over the whole vector and its first `dim` dimensions, for each `dim` in `dims`."""
 
     objective: Objective
     dims: tuple[int, ...]
-    """Widths; the full one counts once, whether or not it is among them."""
+    """Widths; the full width counts once, whether or not it is listed."""
     targets: Literal["truncated", "projected"]
 
     @property
     def _projected(self) -> bool:
+        """Whether shorter vectors are projected to full width. Without a teacher there is no target to reach, so they are not."""
         return self.targets == "projected" and bool(self.teacher_views)
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Any]:
-        """The objective's parameters and the matrices, and its states by width; the full width's is named `whole`."""
+        """The objective's parameters, with the matrices that project, and its states by width (`whole` for the full one)."""
         shorter = [dim for dim in self.dims if dim != sizes.width]
         matrices_key, whole_key, *keys = jax.random.split(key, 2 + len(shorter))
-        params, whole = self.objective.init(whole_key, sizes, seeds)
+        params, whole_state = self.objective.init(whole_key, sizes, seeds)
         if self._projected:
             matrices = {
                 f"nested/{dim}/kernel": dim**-0.5 * jax.random.normal(matrix_key, (dim, sizes.width), jnp.float32)
                 for dim, matrix_key in zip(shorter, jax.random.split(matrices_key, len(shorter)), strict=True)
             }
-            return {**params, **matrices}, {"whole": whole}
-        states = {"whole": whole}
+            return {**params, **matrices}, {"whole": whole_state}
+        states = {"whole": whole_state}
         for dim, width_key in zip(shorter, keys, strict=True):
-            cut_seeds = None if seeds is None else jnp.asarray(seeds)[:, :dim]
-            _, states[str(dim)] = self.objective.init(width_key, sizes._replace(width=dim), cut_seeds)
+            truncated_seeds = None if seeds is None else jnp.asarray(seeds)[:, :dim]
+            _, states[str(dim)] = self.objective.init(width_key, sizes._replace(width=dim), truncated_seeds)
         return params, states
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded | None) -> LossAux:
-        """Mean of the losses over the widths; the metrics are the full width's, plus each width's loss."""
+        """Mean of the losses over the widths. Metrics are those of the full width, and each width's loss."""
         total, whole_state, metrics = self.objective(params, state["whole"], student, teacher)
         states = {"whole": whole_state}
         width = student.sentences.shape[-1]
         metrics = {**metrics, f"loss/{width}": jnp.mean(total)}
         shorter = [dim for dim in self.dims if dim != width]
         for dim in shorter:
-            cut = student.sentences[..., :dim]
+            truncated = student._replace(sentences=student.sentences[..., :dim])
             if self._projected:
-                projected = jnp.matmul(cut, params[f"nested/{dim}/kernel"], precision=jax.lax.Precision.HIGHEST)
-                projected_student = student._replace(sentences=projected)
+                matrix = params[f"nested/{dim}/kernel"]
+                vectors = jnp.matmul(truncated.sentences, matrix, precision=jax.lax.Precision.HIGHEST)
+                projected = student._replace(sentences=vectors)
                 # All widths read the state from before the step; the full width alone updates it.
-                losses, _, _ = self.objective(params, state["whole"], projected_student, teacher)
+                losses, _, _ = self.objective(params, state["whole"], projected, teacher)
             else:
-                cut_teacher = None if teacher is None else teacher._replace(sentences=teacher.sentences[..., :dim])
-                cut_student = student._replace(sentences=cut)
-                losses, states[str(dim)], _ = self.objective(params, state[str(dim)], cut_student, cut_teacher)
+                targets = None if teacher is None else teacher._replace(sentences=teacher.sentences[..., :dim])
+                losses, states[str(dim)], _ = self.objective(params, state[str(dim)], truncated, targets)
             metrics[f"loss/{dim}"] = jnp.mean(losses)
             total = total + losses
         return total / (1 + len(shorter)), states, metrics
 
 
-for name in Objective.__annotations__:  # what a nested objective needs is what the objective itself needs
+for name in Objective.__annotations__:  # all properties, such as `student_views`, are those of the wrapped objective
     setattr(Nested, name, alias(f"objective.{name}"))

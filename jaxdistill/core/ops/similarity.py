@@ -1,4 +1,4 @@
-"""Unit vectors, similarities of a batch's sentences, and their scale, 1 / temperature: fixed, or learned with the student."""
+"""Normalises vectors, compares them by cosine, and makes the scale of cosines, which is fixed or learned 1 / temperature."""
 
 import math
 from typing import Literal
@@ -10,7 +10,7 @@ from jaxtyping import Float
 from jaxdistill.core import Array, Params
 
 HIDDEN = -1e9
-"""Logit of a candidate that a softmax leaves out; finite, so that gradients are."""
+"""Logit of a candidate that a softmax leaves out. It is finite, because -inf could give NaN gradients."""
 LearnedScale = Literal["none", "log", "linear"]
 """`none`: a fixed scale; `log`: its logarithm is a parameter; `linear`: the scale itself is a parameter."""
 MAX_SCALE = 100.0
@@ -27,7 +27,7 @@ def products(x: Float[Array, "n e"], y: Float[Array, "k e"]) -> Float[Array, "n 
     return jnp.einsum("ne,ke->nk", x, y, precision=jax.lax.Precision.HIGHEST)
 
 
-def without_own(logits: Float[Array, "n n"]) -> Float[Array, "n n"]:
+def without_diagonal(logits: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Replaces the diagonal, each sentence's similarity to itself, by `HIDDEN`."""
     return jnp.where(jnp.eye(logits.shape[0], dtype=bool), jnp.float32(HIDDEN), logits)
 
@@ -65,4 +65,5 @@ def scale(params: Params, temperature: float, learned: LearnedScale) -> Float[Ar
     """1 / temperature; a learned scale is at most `MAX_SCALE`."""
     if learned == "none":
         return jnp.float32(1.0 / temperature)
-    return jnp.minimum(jnp.exp(params["log_scale"]) if learned == "log" else params["scale"], MAX_SCALE)
+    learned_scale = jnp.exp(params["log_scale"]) if learned == "log" else params["scale"]
+    return jnp.minimum(learned_scale, MAX_SCALE)

@@ -20,7 +20,7 @@ from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinit
 from jaxdistill.encoders.hugging_face import PairHead, Part, tensor_names
 
 SAME = {"camembert": "roberta", "xlm-roberta": "roberta", "new": "gte", "qwen2": "qwen3", "eurobert": "llama"}
-"""Maps a `model_type` to the one whose file reads it; `new` is GTE with code of its own, which is never run."""
+"""Maps a `model_type` to the one whose file reads it; checkpoints of `new` are GTE's with Python code, which is never run."""
 
 
 def family(model_type: str) -> ModuleType:
@@ -48,8 +48,9 @@ def pair_head(model_type: str) -> PairHead:
 
 
 def cross_definition(architecture: Architecture) -> EncoderDefinition:
-    """The definition of a cross-encoder with this body, and its family's head."""
-    head, width = pair_head(architecture.family), architecture.hidden_size
+    """The definition of a cross-encoder with the body `architecture` and its family's head."""
+    head = pair_head(architecture.family)
+    width = architecture.hidden_size
     hidden = Dense(in_features=width, out_features=width, activation=head.activation, drops=head.drops_input)
     output = Dense(in_features=width, out_features=1, activation="identity", drops=True)
     return EncoderDefinition(
@@ -63,6 +64,6 @@ def cross_definition(architecture: Architecture) -> EncoderDefinition:
 def head_names(architecture: Architecture) -> dict[str, str | Part]:
     """Maps a cross-encoder head's parameters to the checkpoint's tensor names."""
     head = pair_head(architecture.family)
-    layers = [name for name in (head.hidden, head.output) if name]
-    table = {f"dense/{index}": name for index, name in enumerate(layers)}
-    return tensor_names(table, [f"{layer}/{leaf}" for layer in table for leaf in ("kernel", "bias")])
+    names = [name for name in (head.hidden, head.output) if name]
+    table = {f"dense/{index}": name for index, name in enumerate(names)}
+    return tensor_names(table, [f"{module}/{leaf}" for module in table for leaf in ("kernel", "bias")])

@@ -4,7 +4,6 @@ from typing import Any
 
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
-from jaxdistill.encoders.hugging_face import PairHead, Settings
 
 PREFIXES = ("bert.",)
 EMBEDDINGS = {
@@ -24,10 +23,10 @@ NAMES = EMBEDDINGS | {
     "layers/*/norm": "encoder.layer.*.output.LayerNorm",
     "pooler": "pooler.dense",
 }
-PAIR_HEAD = PairHead("classifier")
+PAIR_HEAD = hugging_face.PairHead("classifier")
 
 
-def architecture(config: Settings, **variations: Any) -> Architecture:
+def architecture(config: hugging_face.Settings, **variations: Any) -> Architecture:
     """Reads a `config.json`; `variations` are the fields in which a related family differs."""
     hugging_face.refuse_others(config, hugging_face.ENCODER)
     fields: dict[str, Any] = dict(
@@ -42,15 +41,14 @@ def architecture(config: Settings, **variations: Any) -> Architecture:
     return Architecture(**(fields | variations))
 
 
-def config(architecture: Architecture) -> Settings:
+def config(architecture: Architecture) -> hugging_face.Settings:
     """The `config.json` of a plain encoder, also of a related family."""
-    a = architecture
     return {
-        **hugging_face.written(a),
-        "type_vocab_size": a.token_types,
-        "layer_norm_eps": a.layer_norm_eps,
-        "hidden_dropout_prob": a.hidden_dropout,
-        "attention_probs_dropout_prob": a.attention_dropout,
-        **({"head_dim": a.head_size} if a.head_size else {}),
-        **({"rope_parameters": hugging_face.rope_parameters(a.kind(0))} if a.kinds else {}),
+        **hugging_face.common_settings(architecture),
+        "type_vocab_size": architecture.token_types,
+        "layer_norm_eps": architecture.layer_norm_eps,
+        "hidden_dropout_prob": architecture.hidden_dropout,
+        "attention_probs_dropout_prob": architecture.attention_dropout,
+        **({"head_dim": architecture.head_size} if architecture.head_size else {}),
+        **({"rope_parameters": hugging_face.rope_parameters(architecture.kind(0))} if architecture.kinds else {}),
     }

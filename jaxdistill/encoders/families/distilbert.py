@@ -30,13 +30,13 @@ LONG_NAMES = {
 
 
 def architecture(config: Settings) -> Architecture:
-    long = {LONG_NAMES.get(key, key): value for key, value in config.items()}
-    # transformers reads only `hidden_dim`, even beside `intermediate_size`; of the other sizes, either name.
-    long["intermediate_size"] = config["hidden_dim"]
-    return bert.architecture(long, family="distilbert", token_types=0, layer_norm_eps=1e-12)
+    bert_config = {LONG_NAMES.get(key, key): value for key, value in config.items()}
+    # transformers accepts both names of every size but this one, for which it ignores `intermediate_size`.
+    bert_config["intermediate_size"] = config["hidden_dim"]
+    return bert.architecture(bert_config, family="distilbert", token_types=0, layer_norm_eps=1e-12)
 
 
 def config(architecture: Architecture) -> Settings:
-    short = {long: short for short, long in LONG_NAMES.items()}
-    dropped = ("type_vocab_size", "layer_norm_eps")
-    return {short.get(key, key): value for key, value in bert.config(architecture).items() if key not in dropped}
+    short_names = {long: short for short, long in LONG_NAMES.items()}
+    unused = ("type_vocab_size", "layer_norm_eps")
+    return {short_names.get(key, key): value for key, value in bert.config(architecture).items() if key not in unused}

@@ -23,16 +23,16 @@ def architecture(config: Settings) -> Architecture:
     is_bidirectional = bool(config.get("use_bidirectional_attention"))
     causal = config.get("is_causal", True)
     sliding = config.get("sliding_window") or 4096
-    # NOTE: two keys switch causality off, with different windows: `use_bidirectional_attention` halves the file's number,
-    # and `is_causal` decides whether that number counts the token itself.
+    # NOTE: two keys switch causality off, as in transformers: `use_bidirectional_attention` halves `sliding_window`, and
+    # `is_causal` decides whether it counts the token itself.
     window = (sliding // 2 + 1 if is_bidirectional else sliding) - int(causal)
     period = config.get("sliding_window_pattern", 6)
     layers = config["num_hidden_layers"]
     types = hugging_face.layer_types(config, [SLIDING if (layer + 1) % period else FULL for layer in range(layers)])
     # The older `rope_scaling` does not apply to layers with a window.
     plain = dict(config) | {"rope_scaling": None}
-    local = hugging_face.rotary(plain, 10_000.0, layer_type=SLIDING, theta_key="rope_local_base_freq")
-    local = dataclasses.replace(local, window=window)
+    unlimited = hugging_face.rotary(plain, 10_000.0, layer_type=SLIDING, theta_key="rope_local_base_freq")
+    local = dataclasses.replace(unlimited, window=window)
     full = hugging_face.rotary(config, 1_000_000.0, layer_type=FULL)
     config = {"head_dim": 256, "num_key_value_heads": 4} | config
     return llama.architecture(
@@ -50,17 +50,16 @@ def architecture(config: Settings) -> Architecture:
 
 
 def config(architecture: Architecture) -> Settings:
-    a = architecture
-    local = next((kind for kind in a.kinds if kind.window), LayerKind(window=256, theta=10_000.0))
-    full = next((kind for kind in a.kinds if not kind.window), LayerKind(theta=1_000_000.0))
-    plain = {key: value for key, value in llama.config(a).items() if key not in ("is_causal", "mlp_bias")}
-    activation = plain.pop("hidden_act")
-    return plain | {
+    local = next((kind for kind in architecture.kinds if kind.window), LayerKind(window=256, theta=10_000.0))
+    full = next((kind for kind in architecture.kinds if not kind.window), LayerKind(theta=1_000_000.0))
+    shared = {key: value for key, value in llama.config(architecture).items() if key not in ("is_causal", "mlp_bias")}
+    activation = shared.pop("hidden_act")
+    return shared | {
         "hidden_activation": activation,
-        "query_pre_attn_scalar": round((a.attention_scale or a.head_width**-0.5) ** -2),
-        "use_bidirectional_attention": not a.causal,
-        "sliding_window": local.window + 1 if a.causal else 2 * local.window,
-        "layer_types": hugging_face.written_layer_types(a),
+        "query_pre_attn_scalar": round((architecture.attention_scale or architecture.head_width**-0.5) ** -2),
+        "use_bidirectional_attention": not architecture.causal,
+        "sliding_window": local.window + 1 if architecture.causal else 2 * local.window,
+        "layer_types": [SLIDING if kind.window else FULL for kind in architecture.kinds],
         "rope_theta": full.theta,
         "rope_local_base_freq": local.theta,
         "rope_parameters": {FULL: hugging_face.rope_parameters(full), SLIDING: hugging_face.rope_parameters(local)},

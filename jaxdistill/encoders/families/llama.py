@@ -8,7 +8,6 @@ from typing import Any
 from jaxdistill.core import InputError
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
-from jaxdistill.encoders.hugging_face import Settings
 
 PREFIXES = ("model.",)
 NAMES = {
@@ -28,15 +27,17 @@ NAMES = {
 }
 
 
-def architecture(config: Settings, **variations: Any) -> Architecture:
+def architecture(config: hugging_face.Settings, **variations: Any) -> Architecture:
     """Reads a `config.json`; `variations` are the fields in which a related family differs."""
     if config.get("model_type") == "eurobert":
         hugging_face.refuse_others(config, hugging_face.ENCODER)
-        config, variations = {"rms_norm_eps": 1e-5} | config, {"family": "eurobert", "causal": False}
-    own_code = config.get("auto_map") or {}
-    if "AutoModel" in own_code and "is_causal" not in config and "causal" not in variations:
+        config = {"rms_norm_eps": 1e-5} | config
+        variations = {"family": "eurobert", "causal": False}
+    code = config.get("auto_map") or {}
+    states_causality = "is_causal" in config or "causal" in variations
+    if "AutoModel" in code and not states_causality:
         raise InputError(
-            f"config.json names its own code ({own_code['AutoModel']!s:.80}), which is not run, and does not say whether a token attends "
+            f"config.json names its own code ({code['AutoModel']!s:.80}), which is not run, and does not say whether a token attends "
             'to later ones; add "is_causal": false if it does (GTE-Qwen2, Stella, LLM2Vec), or true.'
         )
     mlp_bias = config.get("mlp_bias", False)
@@ -62,19 +63,18 @@ def architecture(config: Settings, **variations: Any) -> Architecture:
     return Architecture(**(fields | variations))
 
 
-def config(architecture: Architecture) -> Settings:
-    a = architecture
+def config(architecture: Architecture) -> hugging_face.Settings:
     return {
-        **hugging_face.written(a),
-        "num_key_value_heads": a.key_head_count,
-        "head_dim": a.head_width,
-        "rms_norm_eps": a.layer_norm_eps,
-        "attention_dropout": a.attention_dropout,
-        "attention_bias": a.attention_bias,
-        "mlp_bias": a.output_bias,
-        "is_causal": a.causal,
-        "rope_theta": a.kind(0).theta,
-        "rope_parameters": hugging_face.rope_parameters(a.kind(0)),
+        **hugging_face.common_settings(architecture),
+        "num_key_value_heads": architecture.key_head_count,
+        "head_dim": architecture.head_width,
+        "rms_norm_eps": architecture.layer_norm_eps,
+        "attention_dropout": architecture.attention_dropout,
+        "attention_bias": architecture.attention_bias,
+        "mlp_bias": architecture.output_bias,
+        "is_causal": architecture.causal,
+        "rope_theta": architecture.kind(0).theta,
+        "rope_parameters": hugging_face.rope_parameters(architecture.kind(0)),
         "tie_word_embeddings": True,
         "use_cache": False,
     }

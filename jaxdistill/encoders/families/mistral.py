@@ -5,16 +5,15 @@ from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import llama
 from jaxdistill.encoders.families.llama import NAMES as NAMES
 from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
-from jaxdistill.encoders.hugging_face import Settings
 
 
-def architecture(config: Settings) -> Architecture:
+def architecture(config: hugging_face.Settings) -> Architecture:
     """Reads a `config.json`; transformers loads one with `layer_types` as Ministral."""
     plain = llama.architecture({**config, "attention_bias": False, "mlp_bias": False}, family="mistral")
     return hugging_face.with_windows(plain, config, [hugging_face.SLIDING] * plain.layers)
 
 
-def config(architecture: Architecture) -> Settings:
+def config(architecture: Architecture) -> hugging_face.Settings:
     config = llama.config(architecture) | hugging_face.written_windows(architecture)
     if len({*architecture.kinds}) == 1:
         del config["layer_types"]

@@ -30,11 +30,10 @@ def architecture(config: Settings) -> Architecture:
     default_types = [SLIDING if layer % period else FULL for layer in range(config["num_hidden_layers"])]
     types = hugging_face.layer_types(config, default_types)
     full = hugging_face.rotary(config, 160_000.0, layer_type=FULL, theta_key="global_rope_theta")
-    each_side = config.get("local_attention", 128) // 2
-    local = dataclasses.replace(
-        hugging_face.rotary(config, 10_000.0, layer_type=SLIDING, theta_key="local_rope_theta"),
-        window=config.get("sliding_window", each_side),
-    )
+    unlimited = hugging_face.rotary(config, 10_000.0, layer_type=SLIDING, theta_key="local_rope_theta")
+    # `sliding_window` counts the tokens of one side, the older `local_attention` those of both.
+    window = config.get("sliding_window", config.get("local_attention", 128) // 2)
+    local = dataclasses.replace(unlimited, window=window)
     return Architecture(
         family="modernbert",
         **hugging_face.sizes(config),
@@ -55,25 +54,25 @@ def architecture(config: Settings) -> Architecture:
 
 
 def config(architecture: Architecture) -> Settings:
-    a = architecture
-    local = next((kind for kind in a.kinds if kind.window), LayerKind(window=64, theta=10_000.0))
-    full = next((kind for kind in a.kinds if not kind.window), LayerKind(theta=160_000.0))
+    local = next((kind for kind in architecture.kinds if kind.window), LayerKind(window=64, theta=10_000.0))
+    full = next((kind for kind in architecture.kinds if not kind.window), LayerKind(theta=160_000.0))
+    # Periods for which layers 0, period, 2 * period, ... are the ones without a window.
     periods = [
         period
-        for period in range(1, a.layers + 1)
-        if all(bool(kind.window) == bool(layer % period) for layer, kind in enumerate(a.kinds))
+        for period in range(1, architecture.layers + 1)
+        if all(bool(kind.window) == bool(layer % period) for layer, kind in enumerate(architecture.kinds))
     ]
     return {
-        **hugging_face.written(a, activation_key="hidden_activation"),
-        "norm_eps": a.layer_norm_eps,
-        "norm_bias": a.norm == "layer",
-        "embedding_dropout": a.hidden_dropout,
-        "mlp_dropout": a.hidden_dropout,
-        "attention_dropout": a.attention_dropout,
-        "attention_bias": a.attention_bias,
-        "mlp_bias": a.output_bias,
+        **hugging_face.common_settings(architecture, activation_key="hidden_activation"),
+        "norm_eps": architecture.layer_norm_eps,
+        "norm_bias": architecture.norm == "layer",
+        "embedding_dropout": architecture.hidden_dropout,
+        "mlp_dropout": architecture.hidden_dropout,
+        "attention_dropout": architecture.attention_dropout,
+        "attention_bias": architecture.attention_bias,
+        "mlp_bias": architecture.output_bias,
         "local_attention": 2 * local.window,
-        "layer_types": hugging_face.written_layer_types(a),
+        "layer_types": [SLIDING if kind.window else FULL for kind in architecture.kinds],
         # transformers before 5 reads this instead of `layer_types`.
         **({"global_attn_every_n_layers": periods[0]} if periods else {}),
         "global_rope_theta": full.theta,

@@ -4,14 +4,13 @@ from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
 from jaxdistill.encoders.families import bert
 from jaxdistill.encoders.families.bert import config as config
-from jaxdistill.encoders.hugging_face import Part, Settings
 
 PREFIXES = ("nomic_bert.", "bert.")
 NAMES = bert.EMBEDDINGS | {
     "embeddings/norm": "emb_ln",
-    "layers/*/attention/query": Part("encoder.layers.*.attn.Wqkv", 0, 3),
-    "layers/*/attention/key": Part("encoder.layers.*.attn.Wqkv", 1, 3),
-    "layers/*/attention/value": Part("encoder.layers.*.attn.Wqkv", 2, 3),
+    "layers/*/attention/query": hugging_face.Part("encoder.layers.*.attn.Wqkv", 0, 3),
+    "layers/*/attention/key": hugging_face.Part("encoder.layers.*.attn.Wqkv", 1, 3),
+    "layers/*/attention/value": hugging_face.Part("encoder.layers.*.attn.Wqkv", 2, 3),
     "layers/*/attention/output": "encoder.layers.*.attn.out_proj",
     "layers/*/attention/norm": "encoder.layers.*.norm1",
     "layers/*/intermediate": "encoder.layers.*.mlp.fc11",
@@ -29,7 +28,7 @@ OLD_NAMES = {
     "resid_pdrop": "hidden_dropout_prob",
     "attn_pdrop": "attention_probs_dropout_prob",
 }
-"""Older option names, of checkpoints that include their own code (which is never run), mapped to today's."""
+"""Maps option names of older checkpoints, which include Python code that is never run, to today's."""
 READABLE = {
     "activation_function": ("swiglu",),
     "prenorm": (False,),
@@ -42,7 +41,7 @@ READABLE = {
 """Implemented values of older options that change the computation but not the weights."""
 
 
-def architecture(config: Settings) -> Architecture:
+def architecture(config: hugging_face.Settings) -> Architecture:
     """Reads a `config.json` in today's or the older form."""
     hugging_face.refuse_others(config, READABLE)
     if "n_embd" in config:
