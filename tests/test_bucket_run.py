@@ -17,9 +17,7 @@ from jaxdistill.training.workdir import folder as bucket
 import gcs
 import program
 
-pytestmark = pytest.mark.skipif(
-    find_spec("gcsfs") is None, reason="gs:// needs gcsfs"
-)  # read once the variables are set
+pytestmark = pytest.mark.skipif(find_spec("gcsfs") is None, reason="gs:// needs gcsfs")
 
 STEPS, EVERY = 6, 3
 STORE = f"gs://{gcs.BUCKET}"

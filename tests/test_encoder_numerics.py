@@ -123,7 +123,9 @@ def test_groups_on_eight_devices_need_no_collective_and_give_the_same_vectors(sm
     tokens = cases.packed(cases.random_sequences(16, longest=12), groups=8, rows=2, length=16)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]), ("data",))
     split, replicated = (jax.NamedSharding(mesh, jax.P(*axes)) for axes in (("data",), ()))
-    forward = jax.jit(lambda p, t, key: jitted_embed(definition, p, t, key=key), in_shardings=(replicated, split, replicated))
+    forward = jax.jit(
+        lambda p, t, key: jitted_embed(definition, p, t, key=key), in_shardings=(replicated, split, replicated)
+    )
     compiled = forward.lower(small[1], tokens, key).compile()
     assert not re.search(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter", compiled.as_text())
     expected = jitted_embed(definition, small[1], tokens, key=key)

@@ -61,10 +61,7 @@ def bert_folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    "pooling",
-    ["cls", "pooler", "mean:last2", "mean:first_last", "max:last4"],
-)  # fmt: skip
+@pytest.mark.parametrize("pooling", ["cls", "pooler", "mean:last2", "mean:first_last", "max:last4"])
 def test_poolings_that_the_format_can_express_give_the_same_vectors(tmp_path, bert_folder, pooling):
     model = surgery.add_head(load_model(str(bert_folder), pooling=pooling), 24, key=jax.random.key(0))
     model = dataclasses.replace(model, definition=dataclasses.replace(model.definition, normalize=True))

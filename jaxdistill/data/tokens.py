@@ -41,7 +41,7 @@ from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, sums, t
 
 FORMAT = 3
 """Version of the rules that decide which rows a text has, part of every digest; bump to invalidate everything stored for a text."""
-LAYOUT = 7
+LAYOUT = 8
 """Version of the store's files and tokens, part of the store's digest only; bump to tokenise again."""
 
 
