@@ -51,9 +51,15 @@ class Embedder:
     """A loaded model: `encode(sentences)` gives vectors, float32 `[n, e]`, and `score(first, second)` scores pairs."""
 
     def __init__(
-        self, model: SentenceModel, *, mesh: Mesh | None = None, compute_dtype: DTypeLike = jnp.float32, batch_size: int = 128,
-        params: Params | None = None, shardings: Mapping[str, NamedSharding] | None = None,
-    ):  # fmt: skip
+        self,
+        model: SentenceModel,
+        *,
+        mesh: Mesh | None = None,
+        compute_dtype: DTypeLike = jnp.float32,
+        batch_size: int = 128,
+        params: Params | None = None,
+        shardings: Mapping[str, NamedSharding] | None = None,
+    ):
         """Prepares `model` for `mesh`, by default this process's devices. `params`, which are on it already, replace the model's.
         Otherwise, the model's are copied to the mesh: laid out by `shardings`, one for each path, or replicated."""
         self.model = model
@@ -97,12 +103,19 @@ class Embedder:
         return texts[name]
 
     def encode(
-        self, sentences: str | Iterable[str], *,
-        prompt_name: str | None = None, prompt: str | None = None, role: str | Sequence[str] | None = None,
-        batch_size: int | None = None, show_progress_bar: bool | str | Advance = False,
-        normalize_embeddings: bool = False, truncate_dim: int | None = None,
-        params: Params | None = None, output: Literal["sentences", "tokens"] = "sentences",
-    ) -> Any:  # fmt: skip
+        self,
+        sentences: str | Iterable[str],
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        role: str | Sequence[str] | None = None,
+        batch_size: int | None = None,
+        show_progress_bar: bool | str | Advance = False,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        params: Params | None = None,
+        output: Literal["sentences", "tokens"] = "sentences",
+    ) -> Any:
         """Vectors of `sentences`, float32 `[n, e]`, in their order; for a single string, one vector `[e]`.
 
         >>> model.encode(["A cat sleeps.", "It rains."]).shape, model.encode("A cat sleeps.", truncate_dim=4).shape
@@ -166,9 +179,14 @@ class Embedder:
         return np.clip(unit_rows(left) @ unit_rows(right).T, -1.0, 1.0).astype(np.float32)
 
     def score(
-        self, first: Sequence[str], second: Sequence[str], *, logits: bool = False,
-        show_progress_bar: bool | str | Advance = False, params: Params | None = None,
-    ) -> Float[np.ndarray, " n"]:  # fmt: skip
+        self,
+        first: Sequence[str],
+        second: Sequence[str],
+        *,
+        logits: bool = False,
+        show_progress_bar: bool | str | Advance = False,
+        params: Params | None = None,
+    ) -> Float[np.ndarray, " n"]:
         """Similarity of the two sentences of each pair: cosine in [-1, 1], or a cross-encoder's score in (0, 1).
 
         A sentence encoder reads each distinct sentence once. A cross-encoder reads the pair as one sequence, after the
@@ -208,9 +226,15 @@ class Embedder:
             self.encode_ids([np.zeros(length, np.int32)], first_lengths=first_lengths)
 
     def encode_ids(
-        self, ids: Sequence[np.ndarray], *, first_lengths: Integer[np.ndarray, " n"] | None = None,
-        advance: Advance = lambda rows: None, params: Params | None = None, batch_size: int | None = None, tokens: bool = False,
-    ) -> Any:  # fmt: skip
+        self,
+        ids: Sequence[np.ndarray],
+        *,
+        first_lengths: Integer[np.ndarray, " n"] | None = None,
+        advance: Advance = lambda rows: None,
+        params: Params | None = None,
+        batch_size: int | None = None,
+        tokens: bool = False,
+    ) -> Any:
         """Vectors `[n, e]` of tokenised sentences, whose `ids` include special tokens. `advance` is called with each batch's row count.
         For pairs, `first_lengths` holds the token count of each first sentence, and the result is logits `[n, 1]`. With `tokens`,
         it is a list with the vectors of each sentence's tokens, `[t, e]`."""
@@ -293,9 +317,15 @@ def _checked(column: Any, caller: str) -> list[str]:
 
 
 def load(
-    model: str | Path, *, pooling: str = "", max_length: int = 0, prompt: str = "", batch_size: int = 128,
-    precision: Precision = "auto", plugins: str | Path | Sequence[str | Path] = "",
-) -> Embedder:  # fmt: skip
+    model: str | Path,
+    *,
+    pooling: str = "",
+    max_length: int = 0,
+    prompt: str = "",
+    batch_size: int = 128,
+    precision: Precision = "auto",
+    plugins: str | Path | Sequence[str | Path] = "",
+) -> Embedder:
     """Loads a model from a folder (also at `s3://` or `gs://`), `package:NAME/PATH` or a hub name, ready for use.
 
     >>> jaxdistill.load(TEACHER, max_length=16).encode("A cat sleeps.").shape

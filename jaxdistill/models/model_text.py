@@ -62,9 +62,14 @@ def student_text(
 
 
 def tokenised_text(
-    data: Data, model: SentenceModel, views: Sequence[str], *, max_length: int, progress: bool,
+    data: Data,
+    model: SentenceModel,
+    views: Sequence[str],
+    *,
+    max_length: int,
+    progress: bool,
     chunking: Chunking | None = None,
-) -> TokenStore:  # fmt: skip
+) -> TokenStore:
     """The text tokenised for a model. Raises `InputError` if too much of a column that its views read is unknown to the tokenizer."""
     store = build_store(
         split_specs(data.text), tokenizer=model.tokenizer, max_length=max_length, cache_folder=cache_folder(data.cache_folder),

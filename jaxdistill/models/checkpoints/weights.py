@@ -88,9 +88,14 @@ def read_torch_file(path: Path) -> dict[str, np.ndarray]:
 
 
 def params_from_tensors(
-    tensors: Mapping[str, np.ndarray], names: Mapping[str, str | Part], shapes: Mapping[str, tuple[int, ...]], *,
-    prefixes: Sequence[str] = (), source: str, frozen: bool = False,
-) -> dict[str, np.ndarray]:  # fmt: skip
+    tensors: Mapping[str, np.ndarray],
+    names: Mapping[str, str | Part],
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    prefixes: Sequence[str] = (),
+    source: str,
+    frozen: bool = False,
+) -> dict[str, np.ndarray]:
     """Parameters by our paths, in float32; raises `InputError` for missing, unknown, misshapen, integer or non-finite tensors.
 
     Args:
