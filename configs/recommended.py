@@ -28,7 +28,7 @@ domain      400 steps on passages of one subject, without labels, from l6 or ano
             --config.student.model=runs/l6/export --config.data.text=PASSAGES,OTHER. OTHER is other text, for what the student
             should not forget; 40 % of the rows are from there
 code        for code search: six layers of gte-small read questions and the functions that answer them, learn the teacher's vectors of
-            both and tell each question's function from the others: --config.data.text=code.tsv, which docs/code_text.py writes from
+            both and tell each question's function from the others: --config.data.text=code.tsv, which launch/code_text.py writes from
             your own Python. CodeSearchNet on the hub: --config.data.text=hf:sentence-transformers/codesearchnet:train:comment
             --config.data.columns='(("text","comment"),("positive","code"))'
 two-stage   3 layers of all-MiniLM-L6-v2: ConGen on 115,200 sentences of your text, then fine-tuning of the best student

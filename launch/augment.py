@@ -1,8 +1,8 @@
 """Writes a second view of each sentence, for the rows of ConGen's Table 6 that are computed before training.
 
-    python docs/augment.py text.txt table.tsv synonyms                   # WordNet, by nltk
-    python docs/augment.py text.txt table.tsv mlm google-bert/bert-base-uncased
-    python docs/augment.py text.txt table.tsv translate Helsinki-NLP/opus-mt-en-de Helsinki-NLP/opus-mt-de-en
+    python launch/augment.py text.txt table.tsv synonyms                   # WordNet, by nltk
+    python launch/augment.py text.txt table.tsv mlm google-bert/bert-base-uncased
+    python launch/augment.py text.txt table.tsv translate Helsinki-NLP/opus-mt-en-de Helsinki-NLP/opus-mt-de-en
 
 Needs torch, and for synonyms `pip install nltk` and `python -m nltk.downloader wordnet omw-1.4`. Train on the table with
 `--config.data.text=table.tsv --config.data.columns='(("text", "text"), ("translation", "view"))'` and

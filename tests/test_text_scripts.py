@@ -1,5 +1,4 @@
-"""Scripts of docs/: augment.py on a random model, code_text.py, and data_folder.py on stand-ins for SentEval's folders and for the hub with
-the published numbers of rows."""
+"""launch/augment.py on a random model, code_text.py, and data_folder.py on stand-ins with the published numbers of rows."""
 
 import gzip
 import sys
@@ -14,15 +13,15 @@ from jaxdistill.evals.evaluation import labelled
 from jaxdistill.evals.pairs import read_pairs
 
 import encoder_cases as cases
-from conftest import docs_script
+from conftest import script
 
-builder = docs_script("data_folder")
+builder = script("launch/data_folder.py")
 TEXT = [f"w{n} w{n + 1} w{n + 2} w{n + 3} w{n + 4}" for n in range(70)]
 
 
 def views(folder, *arguments):
     (folder / "text.txt").write_text("\n".join(TEXT) + "\n")
-    docs_script("augment").main(str(folder / "text.txt"), str(folder / "table.tsv"), *arguments)
+    script("launch/augment.py").main(str(folder / "text.txt"), str(folder / "table.tsv"), *arguments)
     header, *rows = [line.split("\t") for line in (folder / "table.tsv").read_text().splitlines()]
     assert header == ["text", "view"] and [row[0] for row in rows] == TEXT
     return [row[1] for row in rows]
@@ -78,7 +77,7 @@ def test_each_documented_function_is_a_row_once(tmp_path):
     (tmp_path / "src" / "one.py").write_text(SOURCE)
     (tmp_path / "src" / "two.py").write_text(SOURCE)
     (tmp_path / "src" / "broken.py").write_text("def (")
-    docs_script("code_text").main(str(tmp_path / "code.tsv"), str(tmp_path / "src"))
+    script("launch/code_text.py").main(str(tmp_path / "code.tsv"), str(tmp_path / "src"))
     header, *rows = (line.split("\t") for line in (tmp_path / "code.tsv").read_text().splitlines())
     assert header == ["text", "positive"]
     assert rows == [

@@ -1,8 +1,8 @@
 """Builds the data folder (docs/guide/data.md) from public sources: the sets that the papers' rows need.
 
     hf download princeton-nlp/datasets-for-simcse senteval.tar --repo-type=dataset --local-dir=. && tar xf senteval.tar
-    python docs/data_folder.py DATA --senteval=.                      # STS12 to STS16, STS-B, SICK and the transfer sets
-    python docs/data_folder.py DATA snli sts17 qnli parallel          # from the Hugging Face hub, by `datasets`
+    python launch/data_folder.py DATA --senteval=.                      # STS12 to STS16, STS-B, SICK and the transfer sets
+    python launch/data_folder.py DATA snli sts17 qnli parallel          # from the Hugging Face hub, by `datasets`
     export JAXDISTILL_DATA=DATA
 
 A set whose number of rows is not the published one is not written.

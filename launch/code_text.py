@@ -1,6 +1,6 @@
 """Writes the functions of Python files as training text for a student that finds code (`recommended.py:code`).
 
-    python docs/code_text.py code.tsv src/ $(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
+    python launch/code_text.py code.tsv src/ $(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
 
 Each function with a docstring gives a row: `text` is what somebody would ask for, the docstring's first sentence or the words of the
 function's name, in turn; `positive` is the function on one line, every other time without its docstring. Name folders of your own
