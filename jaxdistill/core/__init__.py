@@ -314,25 +314,20 @@ class Range:
     def checked(self, value: Any, name: str) -> Any:
         """Returns the value of the option `name`; raises `InputError` if a number, or the length of a tuple, is out of range."""
         number = len(value) if isinstance(value, tuple) else value
-        is_within = (
-            -math.inf < number < math.inf  # unlike `isfinite`, this takes integers above 1e308
-            and (self.least is None or number >= self.least)
-            and (self.above is None or number > self.above)
-            and (self.most is None or number <= self.most)
-            and (self.below is None or number < self.below)
-        )
         largest = MAX_INT32 if isinstance(number, int) else int(np.finfo(np.float32).max)
-        is_small_enough = self.most is not None or abs(number) <= largest
-        if is_within and is_small_enough:
+        if (
+            (-largest if self.least is None else self.least) <= number <= (largest if self.most is None else self.most)
+            and (self.above is None or number > self.above)
+            and (self.below is None or number < self.below)
+        ):
             return value
-        bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
-        if is_within:
-            bounds = {"at most": largest} if number > 0 else {"at least": -largest}
-        elif self.least is not None and self.least == self.most:
+        most = largest if self.most is None and largest < number < math.inf else self.most
+        bounds = {"at least": self.least, "above": self.above, "at most": most, "below": self.below}
+        if self.least is not None and self.least == self.most:
             bounds = {"exactly": self.least}
         subject = f"has {number} parts; their number " if isinstance(value, tuple) else ""
         words = [f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None]
-        raise InputError(f"{name}={value} {subject}must be {' and '.join(words) or 'a finite number'}.")
+        raise InputError(f"{name}={value} {subject}must be {' and '.join(words) or 'a finite number of 32 bits'}.")
 
 
 Positive = Annotated[float, Range(above=0)]

@@ -46,15 +46,16 @@ class Viewed:
         return max((int(self.store.counts_of(column, rows).words.max(initial=1)) for column in columns), default=1)
 
     def tokens(self, parts: Sequence[Ragged], first: Integer[np.ndarray, "g n"], shape: Shape) -> Tokens:
-        """Writes examples into padded arrays; `parts` has the sentences of each view. An example's views are adjacent, as in `first`."""
+        """Writes examples into padded arrays. `parts` has the sentences of each view, `first` the slot of each sentence's first token;
+        in it, an example's views are adjacent."""
         ids = np.concatenate([part.ids for part in parts])
         lengths = np.concatenate([part.lengths for part in parts])
-        firsts = None
+        first_lengths = None
         if any(view.second for view in self.views):
-            # The sentences of single views count as first ones.
-            firsts = np.concatenate([part.lengths if part.firsts is None else part.firsts for part in parts])
+            # The sentences of single views count as the first of a pair.
+            first_lengths = np.concatenate([part.lengths if part.firsts is None else part.firsts for part in parts])
         by_example = np.arange(len(lengths)).reshape(len(parts), -1).T.ravel()
-        sentences = Ragged(ids, lengths, firsts).taken(by_example)
+        sentences = Ragged(ids, lengths, first_lengths).taken(by_example)
         return packing.filled(sentences, first, shape, pad_id=self.store.pad_id)
 
 
@@ -228,7 +229,7 @@ class Batches:
         return numbers
 
     def _epoch_rows(self, epoch: int) -> Integer[np.ndarray, " rows"]:
-        """The rows of an epoch, shuffled."""
+        """The rows of an epoch, shuffled: all of them; with weights, each source's share; with sources, whole batches of each."""
         generator = np.random.default_rng([self.seed, 0, epoch])
         if not self._shares:
             return generator.permutation(self.trained)

@@ -243,7 +243,8 @@ def tables(
     if is_hub(spec) and TEXT in named:
         named[TEXT] = COLON.split(spec)[-1]
     files_of_tables = [[path] for path in files] or [[]]
-    if prefix(spec) == WHOLE or {*map(suffix, files)} == {".txt"}:  # without columns: all files are one table
+    if prefix(spec) == WHOLE or {*map(suffix, files)} == {".txt"}:
+        # Files without columns are one table; its only column is `text`, whatever `text` is mapped to.
         files_of_tables = [files]
         named = {name: TEXT if name == TEXT else source for name, source in named.items()}
     for table_files in files_of_tables:
@@ -253,19 +254,7 @@ def tables(
         label = spec if is_hub(spec) or len(table_files) > 1 else str(table_files[0])
         if label.startswith(str(paths.cache_folder() / TEXTS)):
             label = "the text in memory"
-        available, selected = dataset.column_names, []
-        for name, source in named.items():
-            choices = _choices(source)
-            if name == source == TEXT and len(available) == 1:
-                choices.append((available[0],))
-            chosen = next((choice for choice in choices if {*choice} <= {*available}), None)
-            if chosen is None:
-                remedy = f"in a training data.columns=(({name!r}, 'COLUMN'),), elsewhere the program's option for a column, or in the file"
-                if is_hub(spec) and name == TEXT:
-                    remedy = "the last part of the spec"
-                names = ", ".join(map(repr, available)) or "none"
-                raise MissingColumn(f"{label} has no column {source!r}; it has {names}. Name one of these: {remedy}.")
-            selected.append(chosen)
+        selected = _selected_columns(named, dataset.column_names, spec, label)
         dataset = dataset.select_columns(list(dict.fromkeys(chain.from_iterable(selected))))
         for name, feature in dataset.features.items():
             kind = getattr(feature, "dtype", "mixed values" if type(feature).__name__ == "Json" else "list")
@@ -273,6 +262,26 @@ def tables(
             if not is_readable:
                 raise InputError(f"{label}: column {name!r} holds {kind}, not text.")
         yield Table(dataset, selected, label)
+
+
+def _selected_columns(
+    named: Mapping[str, str], available: Sequence[str], spec: str, label: str
+) -> list[tuple[str, ...]]:
+    """For each of our names, the first choice (columns to join) that a table of `available` columns has."""
+    selected = []
+    for name, source in named.items():
+        choices = _choices(source)
+        if name == source == TEXT and len(available) == 1:
+            choices.append((available[0],))
+        chosen = next((choice for choice in choices if {*choice} <= {*available}), None)
+        if chosen is None:
+            remedy = f"in a training data.columns=(({name!r}, 'COLUMN'),), elsewhere the program's option for a column, or in the file"
+            if is_hub(spec) and name == TEXT:
+                remedy = "the last part of the spec"
+            names = ", ".join(map(repr, available)) or "none"
+            raise MissingColumn(f"{label} has no column {source!r}; it has {names}. Name one of these: {remedy}.")
+        selected.append(chosen)
+    return selected
 
 
 def _loaded(files: Sequence[Path], columns: Mapping[str, str], spec: str, cache: str, *, headerless: bool) -> "Dataset":

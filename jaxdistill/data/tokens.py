@@ -39,7 +39,7 @@ from jaxdistill.data.chunks import Chunking, bare, tokens_around
 from jaxdistill.data.text import TEXT, ColumnNames, Portion, Roles, columns_of, content_digest, identifying, row_key
 from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, sums, tokenised_words
 
-FORMAT = 3
+FORMAT = 4
 """Version of the rules that decide which rows a text has, part of every digest; bump to invalidate everything stored for a text."""
 LAYOUT = 8
 """Version of the store's files and tokens, part of the store's digest only; bump to tokenise again."""
@@ -95,7 +95,6 @@ class TokenStore:
                 name: np.asarray(np.memmap(folder / name, dtype, mode="r", shape=size // np.dtype(dtype).itemsize))
                 for name, (dtype, size) in info["arrays"].items()
             }
-        self.digest: str = info["digest"]
         self.content_digest: str = info["content"]
         """Digest of the rows' text: equal for stores of the same rows with different tokenizers."""
         self.source_digest: str = info["source"]
@@ -265,15 +264,7 @@ def build_store(
     if exclude:
         with errors_of("data.exclude"):
             digests.append(content_digest(exclude))
-    parts: list[Any] = [FORMAT, digests, columns, dedupe]
-    # Appended only where they apply, so that the digests of other texts stay the same.
-    if prompts.keys() - {""}:
-        parts.append(list(roles))
-    if chunking:
-        parts.append(chunking.digest)
-    elif dedupe and len(columns) > len(identity):
-        parts.append("whole rows")
-    content = _digest(*parts)
+    content = _digest(FORMAT, digests, columns, dedupe, list(roles), chunking and chunking.digest)
     # The same files in other sources are the same text, but a store has the rows of each source.
     files_of_sources = [[len(text.source_files(spec)) for spec in specs]] if len(specs) > 1 else []
     digest = _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length, *files_of_sources)
@@ -293,7 +284,7 @@ def build_store(
             shutil.rmtree(unfinished)
             raise
         info = builder.finish(portion_rows, dedupe=dedupe)
-        info |= {"digest": digest, "content": content, "source": digests[0]}
+        info |= {"content": content, "source": digests[0]}
         (unfinished / "store.json").write_text(json.dumps(info, indent=1))
         unfinished.replace(folder)
         shutil.rmtree(folder / "rows")

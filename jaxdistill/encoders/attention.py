@@ -55,7 +55,8 @@ class LayerInputs(NamedTuple):
 class Attention(nnx.Module):
     """Multi-head self-attention; its `norm`, which it has if `normed`, is applied by `Layer`.
 
-    `sliced`: a loop over layers slices the weights, so queries, keys and values are separate products.
+    `sliced`: a loop over layers slices the weights. Queries, keys and values are then separate products, because joining the
+    slices would copy them in every round.
     """
 
     def __init__(self, architecture: Architecture, *, rngs: nnx.Rngs, normed: bool, sliced: bool):
@@ -124,7 +125,6 @@ class Attention(nnx.Module):
         """Queries, keys and values by head; keys and values may have fewer heads."""
         linears = (self.query, self.key, self.value)
         if self.sliced:
-            # Joining slices would copy these weights in every round of the loop.
             parts = [linear(x, compute_dtype) for linear in linears]
         else:
             # One wide product for the three, and one gradient with respect to x instead of a sum of three.
@@ -149,7 +149,7 @@ class Attention(nnx.Module):
         return contraction(f"grhq{u}k,grkhf->grqh{u}f", weights, value, compute_dtype)
 
     def concat_qkv(self, arrays: Sequence[Float[Array, "... _"]]) -> Float[Array, "... qkv"]:
-        """Concatenates weights of queries, keys and values within each of the `head_blocks`."""
+        """Concatenates weights of queries, keys and values within each block of heads: a key head and its queries, or all heads."""
         parts = [array.reshape(*array.shape[:-1], self.head_blocks, -1) for array in arrays]
         return jnp.concatenate(parts, axis=-1).reshape(*arrays[0].shape[:-1], -1)
 

@@ -119,7 +119,7 @@ class Layer(nnx.Module):
         return self.residual_sum(x, dropout(y, rate, inputs.seeds, 2), self)
 
     def block_input(self, x: Float[Array, "g r l d"], block: "Attention | Layer") -> Float[Array, "g r l d"]:
-        """`x`, normalised if a norm precedes `block`, which is the attention, or for the feed-forward network this layer."""
+        """`x`, normalised if a norm precedes `block`: the attention, or for its feed-forward network the layer itself."""
         norm = block.norm
         if self.architecture.norm_place == "post" or norm is None:
             return x

@@ -168,6 +168,7 @@ def _fitted_embeddings(model: SentenceModel, width: int) -> dict[str, np.ndarray
         return centred / np.sqrt(np.mean(centred * centred, axis=1, keepdims=True) + old.layer_norm_eps)
 
     target = normalized_sums(word, position, types)
+    # The compact block's norm keeps a scale of 1 and a bias of 0: the projection takes over the old ones.
     target = target * model.params[EMBEDDINGS + "norm/scale"] + model.params[EMBEDDINGS + "norm/bias"]
     inputs = normalized_sums(*tables)
     inputs = np.concatenate([inputs, np.ones((len(inputs), 1), np.float32)], axis=1)  # the last column is for the bias

@@ -13,8 +13,8 @@ Tightly-Coupled Teachers, 2020 (arXiv 2010.11386), Ren et al., RocketQAv2, EMNLP
 A cross-encoder or sentence encoders score the text once (the teacher `labels`), or the scores are your own, in a file
 (`scores`) or in columns of the text (`columns`). Only differences count: adding a constant to them changes nothing.
 
-A cross-encoder labels with logits for `margin` with dot products, as in the paper. For all else it labels with the logits'
-sigmoids, because cosines cannot differ by more than 2.
+The labels of a cross-encoder are its logits with `loss=margin` and `similarity=dot`, as in the paper. Otherwise they are the
+logits' sigmoids: cosines cannot follow logits, which differ by more than 2, and `kl`'s temperatures suit scores in [0, 1].
 
 Deliberate differences: a query is compared only with its own row's candidates; RocketQAv2 and ColBERTv2 add losses over
 the batch, for which see GIST and SimCSE. The papers on `kl` use a cross-encoder's logits; to do so, run

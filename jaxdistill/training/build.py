@@ -552,13 +552,13 @@ class Targets:
         """Tokens for a live teacher that does not read the student's."""
         self.arrays: tuple[StoredTargets, ...] = ()
         """Stored targets, one array per teacher view; empty for a live teacher or without a teacher."""
-        if not teacher_views or objective.reads:
+        if not teacher_views or objective.reads:  # the teacher reads nothing, or the student's tokens
             return
         if isinstance(teacher, Live):
             options = {"max_length": teachers[0].max_length, "chunking": store.chunking, "progress": progress}
             self.store = model_text.tokenised_text(config.data, teachers[0], teacher_views, **options)
         elif absent and (teacher.models or isinstance(teacher, OutsideVectors)):
-            columns = len(objective.scored) - 1 if teacher.scores_pairs else self.width
+            columns = len(objective.scored) - 1 if teacher.scores_pairs else self.width  # the query has no score
             self.arrays = (np.broadcast_to(np.float32(0), (store.rows, columns)),) * len(teacher_views)
         else:
             inputs = TargetInputs(

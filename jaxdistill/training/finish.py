@@ -38,7 +38,7 @@ SPEED_SENTENCES = 256
 
 
 def trained_student(run: Run, files: Workdir, record: dict[str, Any]) -> SentenceModel:
-    """The student of the best or last checkpoint, or the mean of the checkpoints `evals.average`, whose scores go into `record`."""
+    """The student of `record`'s `best_step`, or the mean of the checkpoints `evals.average`, whose scores go into `record`."""
     averaged = sorted({*run.config.evals.average})
     checkpoints = Checkpoints(files, read_only=True)
 

@@ -144,7 +144,8 @@ def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, d
             f"{run.workdir} is at step {step} and keeps the checkpoints of steps {', '.join(map(str, kept))}, which do not go "
             f"with run.steps={run.program.steps} and evals.average={average}; raise --config.run.steps, or average kept or later steps."
         )
-    if record["best_step"] not in kept:  # a later step was better, until the run went back to before it
+    # A better step replaced this record's best checkpoint, and then the run went back (`--config.run.restore_step`).
+    if record["best_step"] not in kept:
         record |= {"best": None, "best_step": step}
     return state, record
 

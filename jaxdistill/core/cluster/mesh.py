@@ -99,8 +99,8 @@ def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
 def unsharded(params: Params, shardings: Mapping[str, NamedSharding], dtype: DTypeLike) -> Params:
     """Inside a jitted function, gathers the parameters that the mesh's axis `data` splits, so that each device has them whole.
     Without this, the compiler splits hidden states by width where a matrix is split over the batch's devices, and reshards them in
-    every product. Kernels are sent in `dtype`, to which products round them anyway; gradients are summed in float32. A stack of
-    layers stays split until one layer's weights, an array with an axis less, are cut from it."""
+    every product. Kernels are sent in `dtype`, to which products round them anyway; gradients are summed in float32. Called with all
+    parameters, of which stacks of layers stay split, and again inside the loop over layers with one layer's, an axis less."""
     gathered = dict(params)
     for path, array in params.items():
         spec = shardings[path].spec

@@ -1,4 +1,4 @@
-"""Normalises vectors, compares them by cosine, and makes the scale of cosines, which is fixed or learned 1 / temperature."""
+"""Normalises vectors, compares them by cosine, and scales cosines by 1 / temperature, which is fixed or learned."""
 
 import math
 from typing import Literal

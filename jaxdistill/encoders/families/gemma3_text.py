@@ -50,6 +50,7 @@ def architecture(config: Settings) -> Architecture:
 
 
 def config(architecture: Architecture) -> Settings:
+    """The inverse of `architecture`; without causality it writes `use_bidirectional_attention`, which halves the window."""
     local = next((kind for kind in architecture.kinds if kind.window), LayerKind(window=256, theta=10_000.0))
     full = next((kind for kind in architecture.kinds if not kind.window), LayerKind(theta=1_000_000.0))
     shared = {key: value for key, value in llama.config(architecture).items() if key not in ("is_causal", "mlp_bias")}

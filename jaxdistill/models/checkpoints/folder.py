@@ -171,7 +171,7 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
     chain = [(modules.STATIC if is_static else "Transformer", {}, {})]
     if is_static:
         chain += dense
-    elif not pooling.in_sentence_transformers or pooling.tokens == "pooler":
+    elif not pooling.in_sentence_transformers or pooling.tokens == "pooler":  # `save` keeps a pooler only if asked to
         chain += [(modules.LAYER_POOLING, {"pooling": str(pooling)}, {}), *dense]
     else:
         if pooling.averages_layers:

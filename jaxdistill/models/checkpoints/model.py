@@ -183,6 +183,7 @@ class SentenceModel:
         """The same model with other prompts for some roles. `prompts` maps a role to a prompt as in `prompt_text`; an empty string
         keeps the role's present prompt."""
         texts = {role: prompt_text(self.prompts, prompt) for role, prompt in prompts.items() if prompt}
+        # Stored under the role's own name, even if the checkpoint has it under another (`passage`) or lacks it.
         kept = {role: self.role_prompts[role] for role in prompts}
         return dataclasses.replace(self, prompts=self.prompts | kept | texts)
 
