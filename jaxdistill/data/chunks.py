@@ -107,10 +107,9 @@ class Chunking:
                 # The ends from `first` to before `stop` give a chunk of 1 to `most` tokens.
                 first, stop = np.searchsorted(tokens_before, [begin, begin + self.most], side="right")
                 if first < stop:
-                    chosen = min(int(np.searchsorted(tokens_before, begin + drawn_length)), stop - 1)
                     break
-            else:  # the next character has more than `most` tokens, and is a chunk nevertheless
-                chosen = first
+            # The drawn length, as far as an end allows. A character of more than `most` tokens is a chunk nevertheless.
+            chosen = min(int(np.searchsorted(tokens_before, begin + drawn_length)), max(stop - 1, first))
             cuts.append(int(ends[chosen]))
             begin = int(tokens_before[chosen])
         return cuts

@@ -165,8 +165,8 @@ def write_note(path: Path, origin: Mapping[str, object], counts: Mapping[str, in
 
 
 def open_user_vectors(spec: str | Path, rows: int | None = None) -> Float[np.ndarray, "rows e"]:
-    """Memory-maps a `.npy` file of the user's teacher vectors, without reading its values. Raises `InputError` if it does not hold
-    `rows` vectors, or any number of vectors if `rows` is None."""
+    """Memory-maps a `.npy` file of the user's teacher vectors, without reading its values. `rows`: the number of vectors that it
+    must hold; None: any."""
     path = local(str(spec), "vectors")
     with foreign_errors(f"{path} cannot be read as a .npy file of numbers, one vector per row of the text"):
         mapped = np.lib.format.open_memmap(path, mode="r")

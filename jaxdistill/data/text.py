@@ -378,11 +378,12 @@ def _is_quoted(path: Path, changed_ns: int) -> bool:
 
 
 def looks_quoted(path: Path) -> bool:
-    """Whether the cells of a `.tsv` are quoted, judged from the 201 lines that begin with its first quote.
+    """Whether the cells of a `.tsv` are quoted, judged from 201 lines, of which the first has its first quote.
 
     All quotes must surround cells or be doubled inside, and a program must have had a reason to quote these cells: pandas quotes
     cells with a quote, a tab or a line end, Excel also those with a comma, others all cells and the header. Direct speech that opens
-    in one cell and closes in another looks like a cell with a tab or a line end, but every line of such a table is a whole row.
+    in one cell and closes in another looks like a cell with a tab or a line end. Such a table, whose every line is a whole row, is
+    not quoted.
     """
     with _opened(path) as file:
         header = next(file, "")
@@ -550,11 +551,11 @@ def _arrow_table(text: Any, names: Sequence[str]) -> "pyarrow.Table":
     return pyarrow.Table.from_pandas(frame.astype(object), preserve_index=False).replace_schema_metadata(None)
 
 
-def parse_roles(text: str, *, columns: Sequence[str], sources: int) -> Roles:
-    """Parses `data.roles`: which sentences are queries and which documents, for models with a prompt for each. `text` is a role for
+def parse_roles(option: str, *, columns: Sequence[str], sources: int) -> Roles:
+    """Parses `data.roles`: which sentences are queries and which documents, for models with a prompt for each. `option` is a role for
     the whole text, roles for all sources in their order (`query,document`), or roles for some of `columns`
     (`text=query,second=document`); empty: no role."""
-    entries = [entry.rpartition("=") for entry in (text.strip() or NO_ROLE).split(",")]
+    entries = [entry.rpartition("=") for entry in (option.strip() or NO_ROLE).split(",")]
     roles = ["" if role.strip() == NO_ROLE else role.strip() for _, _, role in entries]
     named = {column.strip(): role for (column, equals, _), role in zip(entries, roles, strict=True) if equals}
     if named:
@@ -567,7 +568,7 @@ def parse_roles(text: str, *, columns: Sequence[str], sources: int) -> Roles:
         roles_of_sources = [dict.fromkeys(columns, role) for role in roles]
     if not fits or not {*roles} <= {*ROLES, ""}:
         raise InputError(
-            f"data.roles={text!r} does not fit {sources} source{'s' * (sources != 1)} with the columns {', '.join(columns)}; give one of "
+            f"data.roles={option!r} does not fit {sources} source{'s' * (sources != 1)} with the columns {', '.join(columns)}; give one of "
             f"{', '.join((*ROLES, NO_ROLE))} for all, for each source, or for columns: --config.data.roles=text=query,second=document."
         )
     return tuple(roles_of_sources)

@@ -98,7 +98,7 @@ class TokenStore:
         self.content_digest: str = info["content"]
         """Digest of the rows' text: equal for stores of the same rows with different tokenizers."""
         self.source_digest: str = info["source"]
-        """`content_digest` of the specs, before any row is excluded or dropped."""
+        """Digest of the sources' files, from which no row is excluded or dropped yet."""
         self.rows: int = info["rows"]
         self.input_rows: int = info["input_rows"]
         """Number of rows in the sources, excluded ones included."""

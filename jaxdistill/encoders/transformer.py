@@ -28,7 +28,7 @@ def path_string(path: Iterable[Hashable]) -> str:
 
 
 def recompute_in_backward(function: Callable[..., Array]) -> Callable[..., Array]:
-    """`jax.checkpoint` for elementwise float32 work, if its intermediates are larger than the argument, a bfloat16 array."""
+    """Wraps elementwise work in float32: `jax.checkpoint` if the argument is bfloat16, as intermediates then take more memory."""
 
     def apply(x: Array, *others: Array | None) -> Array:
         return (function if x.dtype == jnp.float32 else jax.checkpoint(function))(x, *others)
@@ -113,7 +113,7 @@ class Layer(nnx.Module):
             y = activation(intermediate) if gate is None else activation(gate.astype(jnp.float32)) * intermediate
             return y.astype(x.dtype)
 
-        y = self.block_input(x, self)
+        y = self.block_input(x, self)  # `self` is the feed-forward block
         gate = None if self.gate is None else self.gate(y, compute_dtype)
         y = self.output(computed_once(hidden(self.intermediate(y, compute_dtype), gate)), compute_dtype)
         return self.residual_sum(x, dropout(y, rate, inputs.seeds, 2), self)

@@ -66,7 +66,7 @@ class Facts:
 
 
 def public_command(command: str) -> str:
-    """The command with every local path shortened to its last part; a call from Python is written without local paths."""
+    """The command with every local path shortened to its last part; a call from Python (`jaxdistill.distill(...)`) has none."""
     if command.startswith("jaxdistill."):
         return command
     return shlex.join(map(public_argument, shlex.split(command)))

@@ -86,7 +86,7 @@ def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
     logger.warning("%s: student.pooling=%s instead of the teacher's %s", model.source, chosen, old.pooling)
     params = {**model.unread_pooler, **model.params}
     pooler = {path: array for path, array in params.items() if path.startswith(POOLER)}
-    reads_pooler = chosen.tokens == "pooler" and bool(pooler)  # if it lacks a pooler, the definition refuses to
+    reads_pooler = chosen.tokens == "pooler" and bool(pooler)  # without one, `EncoderDefinition` refuses `pooler`
     if not reads_pooler:
         params = {path: array for path, array in params.items() if path not in pooler}
     architecture = dataclasses.replace(old.architecture, pooler=reads_pooler)

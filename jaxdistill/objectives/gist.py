@@ -70,7 +70,7 @@ class GIST(Objective):
         return losses, state, {"cosine/positive": jnp.mean(positive_cosines), "hidden": hidden_share}
 
     def candidate_cosines(self, vectors: Float[Array, "b v e"]) -> Float[Array, "b k"]:
-        """Cosines of the pairs that the module's docstring lists, for each example i; `HIDDEN` where it excludes j = i."""
+        """Cosines of each example's pairs, in the order of the module's docstring; `HIDDEN` where j = i is no candidate."""
         anchors, positives = vectors[:, 0], vectors[:, 1]
         blocks = [without_diagonal(products(anchors, positives))]
         if self.candidates == "all":

@@ -580,12 +580,13 @@ class Targets:
         return [self.text.text(column, row) for row in rows], self.text.roles(column, rows)
 
     def fitted(self, config: Config, student: SentenceModel, trained: Integer[np.ndarray, " n"]) -> SentenceModel:
-        """The untrained student, fitted to the targets of evenly spaced rows among `trained`, the rows of the training."""
+        """The student before training: its head or table is fitted by least squares, if its options ask for that, to the targets of
+        evenly spaced rows among `trained`, the rows of the training."""
 
         def examples(model: SentenceModel) -> tuple[np.ndarray, np.ndarray]:
             """Pooled vectors of a model, and targets, of at most 4,096 sentences, about ten times the width of a usual vector."""
             rows = trained[np.unique(np.linspace(0, len(trained) - 1, 4096, dtype=np.int64))]
-            # Without head and normalisation: a head is fitted to the vectors before it, and the lengths of targets count.
+            # Without normalisation, because the lengths of targets count; of a head that is fitted, `model` has none.
             embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(config.run.precision))
             sentences, roles = self.sentences(self.column, rows)
             return embedder.encode(sentences, role=roles), self.rows(rows)

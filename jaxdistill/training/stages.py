@@ -118,8 +118,7 @@ def check_stages(stages: Sequence[Config], folders: Sequence[Path], finished: Se
 
 def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
     """Raises `InputError` for options, files and columns with which the training would fail at its start. Loads no model, and nothing
-    from the hub or a bucket. `where` the training will run is `here`, if it sees this machine's files, or `elsewhere`, if it sees
-    only buckets and hubs."""
+    from the hub or a bucket. `where` is `here` if the training will see this machine's files, `elsewhere` if only buckets and hubs."""
     workdirs.address_of(workdir)  # raises for a store that cannot hold a workdir
     for number, stage in enumerate(stages, start=1):
         with errors_of_stage(number, stages):

@@ -216,7 +216,8 @@ def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: B
 
 
 def split_groups(batch: Batch, count: int) -> Batch:
-    """Splits a batch into `count` batches of whole groups, on a new leading axis; groups stay on their devices."""
+    """Splits a batch into `count` batches of whole groups, on a new leading axis. Part i has every `count`-th group from the i-th
+    on, so each device has groups in every part, and none moves."""
     groups = batch.student.ids.shape[0]
 
     def split(x: Array) -> Array:

@@ -44,7 +44,7 @@ def check_exportable(definition: EncoderDefinition) -> None:
     """Raises `InputError` if a static encoder's layers do not fold into its table; anything else is exportable."""
     if not definition.architecture.is_static:
         return
-    is_linear = not definition.dense or definition.dense_on_tokens
+    is_linear = not definition.dense or definition.dense_on_tokens  # only linear layers may act on tokens
     has_bias = any(isinstance(layer, Dense) and layer.bias for layer in definition.dense)
     if definition.pooling != static.POOLING or not is_linear or has_bias:
         raise InputError(

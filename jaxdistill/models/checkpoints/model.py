@@ -25,7 +25,7 @@ from jaxdistill.encoders.sentence import param_shapes, with_stacks
 from jaxdistill.models.checkpoints import static
 from jaxdistill.models.checkpoints.modules import Modules, read_modules, sentence_tensors
 from jaxdistill.models.checkpoints.tokenizer import length_limit, passes_token_types, read_tokenizer
-from jaxdistill.models.checkpoints.weights import in_torch_layout, params_from_tensors, read_checkpoint
+from jaxdistill.models.checkpoints.weights import params_from_tensors, read_checkpoint, with_transposed_kernel
 
 logger = logging.getLogger(__name__)
 
@@ -316,7 +316,7 @@ def _transformer_params(
     for path, suffix, shape in ((POOLER + "kernel", "weight", (width, width)), (POOLER + "bias", "bias", (width,))):
         for name, tensor in tensors.items():
             if name.endswith(f"pooler.dense.{suffix}") and tensor.shape == shape:  # under any prefix
-                pooler[path] = in_torch_layout(path, tensor.astype(np.float32))
+                pooler[path] = with_transposed_kernel(path, tensor.astype(np.float32))
     # Exports write a kernel of zeros for a missing pooler, see `_write_transformer`.
     is_trained = len(pooler) == 2 and np.any(pooler[POOLER + "kernel"])
     return params, (pooler if is_trained else {})

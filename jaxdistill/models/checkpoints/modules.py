@@ -93,15 +93,14 @@ def read_modules(folder: Path) -> Modules:
         reads_tokens = "Pooling" in kinds[index:]
         names = [TOKENS if reads_tokens else "sentence_embedding"]
         refuse_others(config, {"module_input_name": names, "module_output_name": names}, file=file)
-        commutes = False
-        if kind != "Normalize":
-            layer = _layer(kind, config, file)
+        layer = None if kind == "Normalize" else _layer(kind, config, file)
+        if layer is not None:
             dense.append((layer, path))
-            is_linear = isinstance(layer, Dense) and layer.activation == "identity"
-            pools_mean = pooling is not None and pooling.tokens in MEANS
-            commutes = is_linear and pools_mean and config.get("module_input_name") == TOKENS
-        if reads_tokens and not commutes:
-            kinds[index] = f"{kind} on tokens"  # in no supported order
+        # Before pooling, only a linear layer may stand that commutes with a mean; `ORDER` has no other kind on tokens.
+        is_linear = isinstance(layer, Dense) and layer.activation == "identity"
+        pools_mean = pooling is not None and pooling.tokens in MEANS
+        if reads_tokens and not (is_linear and pools_mean and config.get("module_input_name") == TOKENS):
+            kinds[index] = f"{kind} on tokens"
     if not ORDER.fullmatch(" ".join(kinds)) or (is_cross_encoder and len(kinds) > 1):
         raise InputError(
             f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer or StaticEmbedding, then WeightedLayerPooling, "

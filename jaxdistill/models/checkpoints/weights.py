@@ -135,7 +135,7 @@ def params_from_tensors(
         if frozen and rows.dtype in (np.float32, ml_dtypes.bfloat16):
             params[path] = rows.T if path.endswith("/kernel") else rows
         else:
-            params[path] = in_torch_layout(path, rows.astype(np.float32))  # a copy, because the file may change
+            params[path] = with_transposed_kernel(path, rows.astype(np.float32))  # a copy, because the file may change
         check_finite(params[path], part.name, source)
     return params
 
@@ -151,11 +151,11 @@ def tensors_from_params(params: Mapping[str, np.ndarray], names: Mapping[str, st
     parts: dict[str, dict[int, np.ndarray]] = {}
     for path, name in names.items():
         part = name if isinstance(name, Part) else Part(name, 0, 1)
-        parts.setdefault(part.name, {})[part.index] = in_torch_layout(path, np.asarray(params[path], np.float32))
+        parts.setdefault(part.name, {})[part.index] = with_transposed_kernel(path, np.asarray(params[path], np.float32))
     return {name: np.concatenate([rows[index] for index in sorted(rows)]) for name, rows in parts.items()}
 
 
-def in_torch_layout(path: str, array: np.ndarray) -> np.ndarray:
+def with_transposed_kernel(path: str, array: np.ndarray) -> np.ndarray:
     """A contiguous `array`, transposed if `path` is a kernel's: converts our layout to torch's, and back."""
     return np.ascontiguousarray(array.T if path.endswith("/kernel") else array)
 
