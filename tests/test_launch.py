@@ -1,5 +1,4 @@
-"""The launchers: commands that they give, in a dry run and to stand-ins of sky, sbatch and others; the files that other programs
-run; the commands that both and the guide print; and `--check`, which they run before they create anything."""
+"""The launchers: the commands that they give to stand-ins of sky, sbatch and others, the files that those run, and `--check`."""
 
 import gzip
 import json
