@@ -9,9 +9,9 @@ Needs torch, and for synonyms `pip install nltk` and `python -m nltk.downloader 
 `--config.objective.generalize_view=translation`.
 """
 
+import argparse
 import itertools
 import random
-import sys
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -87,4 +87,10 @@ def main(text: str, table: str, method: str, *names: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", help="a file with one sentence per line")
+    parser.add_argument("table", help="the table to write")
+    parser.add_argument("method", choices=("synonyms", "mlm", "translate"))
+    parser.add_argument("models", nargs="*", help="one for mlm; two for translate, there and back")
+    options = parser.parse_args()
+    main(options.text, options.table, options.method, *options.models)

@@ -7,10 +7,10 @@ function's name, in turn; `positive` is the function on one line, every other ti
 code: the closer the text is to the code that will be searched, the better.
 """
 
+import argparse
 import ast
 import csv
 import re
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -55,4 +55,8 @@ def main(out: str, *folders: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", help="the table to write: code.tsv")
+    parser.add_argument("folders", nargs="+", help="folders with Python files")
+    options = parser.parse_args()
+    main(options.out, *options.folders)
