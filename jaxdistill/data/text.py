@@ -275,7 +275,7 @@ def _selected_columns(
             choices.append((available[0],))
         chosen = next((choice for choice in choices if {*choice} <= {*available}), None)
         if chosen is None:
-            remedy = f"in a training data.columns=(({name!r}, 'COLUMN'),), elsewhere the program's option for a column, or in the file"
+            remedy = f"in a training --config.data.columns=\"(({name!r},'COLUMN'),)\", elsewhere the program's option for a column"
             if is_hub(spec) and name == TEXT:
                 remedy = "the last part of the spec"
             names = ", ".join(map(repr, available)) or "none"
