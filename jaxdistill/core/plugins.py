@@ -101,15 +101,15 @@ class Kinds:
         """The frozen dataclass of the kind `name`, which may be `MODULE:CLASS` or `FILE.py:CLASS`."""
         if name in self.classes:
             return self.classes[name]
+        available = [*self.classes, "FILE.py:CLASS of a frozen dataclass"]
         if is_outside(name):
             spec, _, class_name = name.rpartition(":")
-            found = getattr(load_module(spec), class_name, None)
-            if isinstance(found, type) and self.is_kind(found):
-                return found
-        raise InputError(
-            f"{self.section}.kind={name!r} is unknown; available: {', '.join(self.classes)}, or FILE.py:CLASS of a frozen dataclass."
-            f"{did_you_mean(name, list(self.classes))}"
-        )
+            kinds = {key: value for key, value in vars(load_module(spec)).items() if self.is_kind(value)}
+            if isinstance(kinds.get(class_name), type):
+                return kinds[class_name]
+            available = [f"{spec}:{key}" for key in kinds] or [f"no frozen dataclass in {spec}"]
+        unknown = f"{self.section}.kind={name!r} is unknown; available: {', '.join(available)}."
+        raise InputError(unknown + did_you_mean(name, available))
 
     def is_kind(self, value: object) -> bool:
         """Whether `value` is a class that can be a kind of this section, or an object of one."""
