@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
 
     if args.check:
         check_launch(args.stages, args.workdir, args.check)
-        print("checked: the options are valid, and text and models exist; buckets and the hub were left out")
+        print("checked: options are valid, and what they name on this machine exists; buckets and the hub were not asked")
     elif args.compile_for:
         if len(args.stages) > 1:
             print(f"stage 1 of {len(args.stages)}")
@@ -83,7 +83,7 @@ def print_help(spec: str) -> None:
     for path in configs.shipped_configs():
         module = configs.config_module(str(path))
         print(f"\n  configs/{path.name}: {(inspect.getdoc(module) or '').splitlines()[0]}")
-        print(textwrap.fill(", ".join(module.PRESETS), 90, initial_indent=" " * 6, subsequent_indent=" " * 6))
+        print(textwrap.indent(textwrap.fill(", ".join(module.PRESETS), 84, break_on_hyphens=False), " " * 6))
 
 
 def parse_flags(arguments: Sequence[str]) -> Flags:
