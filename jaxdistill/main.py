@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
 
     if args.check:
         check_launch(args.stages, args.workdir, args.check)
-        print("checked: options are valid, and what they name on this machine exists; buckets and the hub were not asked")
+        print("checked: the options are valid, and what they name here exists; buckets and the hub were not asked")
     elif args.compile_for:
         if len(args.stages) > 1:
             print(f"stage 1 of {len(args.stages)}")

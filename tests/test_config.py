@@ -69,7 +69,7 @@ def test_every_preset_spells_out_every_option_with_values_of_its_type(path):
     [
         (lambda raw: raw["run"].update(steps="many"), r"run\.steps='many' has type str; it must have type int"),
         (lambda raw: raw["data"].update(columns=5), "data.columns=5 has type int; it must have type tuple"),
-        (lambda raw: raw["run"].update(steps=10**400), "0 must be at most 2,147,483,647"),
+        (lambda raw: raw["run"].update(steps=10**400), "0 must be at least -1 and at most 2,147,483,647"),
     ],
 )
 def test_a_wrong_key_or_type_is_refused_with_its_name(change, words):
