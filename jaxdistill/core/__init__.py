@@ -77,6 +77,8 @@ def error_line(error: BaseException) -> str:
     message = str(error).strip() or name
     if isinstance(error, KeyError):  # its message is only the key
         message = f"{name}: {message}"
+    elif isinstance(error, UnicodeDecodeError):
+        message += "; text must be in UTF-8"
     return message.splitlines()[0]
 
 

@@ -164,9 +164,10 @@ class Evaluator:
     """Runs all dev evaluations, and keeps a `record` of them, which checkpoints store: the `best` score, its `best_step` and all
     `scores` of that step; the number of evaluations `since_best`; the step last `evaluated`; and the scores `before` training."""
 
-    def __init__(self, run: "Run", embedder: Embedder, record: dict[str, Any]):
+    def __init__(self, run: "Run", record: dict[str, Any]):
         self.run = run
-        self.embedder = embedder
+        student = run.config.student.evaluated(run.student)
+        self.embedder = Embedder(student, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
         self.record = record
         evals = run.config.evals
         patience_steps = evals.patience_epochs * run.batches.steps_per_epoch

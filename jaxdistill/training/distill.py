@@ -97,8 +97,7 @@ def distill(
         tuples, in their order.
       layers: number of the teacher's layers to keep, evenly spaced; or their indices; or a value of `student.layers`.
       objective: an objective with its options, such as `jaxdistill.objectives.ConGen(alpha=1.0)`; None: the config's.
-      steps, epochs: number of updates, or of passes over the text (`run.steps`, `run.epochs`).
-      batch_size, learning_rate, seed: `data.batch_size`, in sentences; `optimizer.learning_rate`; `run.seed`.
+      steps, epochs, batch_size, learning_rate, seed: options of these names; a step is an update, an epoch a pass over the text.
       options: further options by name, such as `{"evals.every": 100}`; for stages `{"best": "last", "stage2.run.steps": 9}`. They
         override other arguments.
       callbacks: called in the first process as `callback(step, metrics)` when a line of `metrics.jsonl` is written: losses every
@@ -136,16 +135,7 @@ def distill(
         workdir = pathlib.Path(f"{default_workdir(config)}-{digest}").absolute()
     if not logging.getLogger("jaxdistill").hasHandlers():  # the caller has not set up logging
         log_to_stdout("jaxdistill")
-    # For the model card: the options that differ from the config's, without local folders.
-    defaults = flat(*parse_stages(load_config(config)))
-    changed = {
-        name: public_argument(f"{name}={value}").partition("=")[2] if isinstance(value, str) else value
-        for name, value in chosen.items()
-        if defaults.get(name) != value
-    }
-    public_config = public_argument(f"--config={config}").partition("=")[2]
-    command = f"jaxdistill.distill(config={public_config!r}, options={changed!r}, workdir=DIR)"
-    run_stages(stages, workdir, dry_run=dry_run, command=command, callbacks=callbacks)
+    run_stages(stages, workdir, dry_run=dry_run, command=card_command(config, chosen), callbacks=callbacks)
     if dry_run:
         return None
     folder = stage_folders(local_folder(workdir), len(stages))[-1]
@@ -157,6 +147,18 @@ def distill(
         teacher_scores=results["scores"].get("teacher", {}),
         results=results,
     )
+
+
+def card_command(config: str, options: Mapping[str, Any]) -> str:
+    """The call for the model card, with the options that differ from the config's, without local folders."""
+    defaults = flat(*parse_stages(load_config(config)))
+    changed = {
+        name: public_argument(f"{name}={value}").partition("=")[2] if isinstance(value, str) else value
+        for name, value in options.items()
+        if defaults.get(name) != value
+    }
+    public_config = public_argument(f"--config={config}").partition("=")[2]
+    return f"jaxdistill.distill(config={public_config!r}, options={changed!r}, workdir=DIR)"
 
 
 def configured(spec: str, text: Text, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> list[Config]:

@@ -20,7 +20,6 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.runtime import Interrupted, Interrupts
 from jaxdistill.data.batches import Batches
 from jaxdistill.data.packing import Shape, Shapes
-from jaxdistill.models.inference import Embedder
 from jaxdistill.training.build import Run, profiled_steps
 from jaxdistill.training.dev import Evaluator
 from jaxdistill.training.metrics import Callback, Goodput, Metrics, product_flops, say
@@ -43,9 +42,8 @@ def train(run: Run, workdir: Workdir, *, callbacks: Sequence[Callback] = ()) -> 
     """
     begun = time.monotonic()
     goodput = Goodput()
-    options, evals = run.config.run, run.config.evals
+    options, evals, optimizer = run.config.run, run.config.evals, run.config.optimizer
     steps = run.program.steps
-    # Several processes stop `STEPS_IN_FLIGHT` steps later, see `StopVote`.
     stopping = "stopping after this step and its evaluation; a second signal ends the run at once, without saving"
     log_every = min(options.log_every, max(steps // 3, 1))  # or the curves of a short run would be a single point
     checkpoints = Checkpoints(workdir, keep=options.keep, keep_steps=evals.average)
@@ -59,9 +57,7 @@ def train(run: Run, workdir: Workdir, *, callbacks: Sequence[Callback] = ()) -> 
             start = int(state.step)
             is_new = record["before"] is None
             metrics = Metrics(run, goodput, stack, start=start, is_new=is_new, callbacks=callbacks)
-            student = run.config.student.evaluated(run.student)
-            embedder = Embedder(student, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
-            evaluator = Evaluator(run, embedder, record)
+            evaluator = Evaluator(run, record)
 
             def evaluate(step: int, state: TrainState) -> None:
                 metrics.report(step)
@@ -118,7 +114,6 @@ def train(run: Run, workdir: Workdir, *, callbacks: Sequence[Callback] = ()) -> 
         if not isinstance(error, Diverged):
             raise
         kept = checkpoints.steps
-        optimizer = run.config.optimizer
         good = f"the checkpoint of step {kept[-1]} is good" if kept else "there is no checkpoint"
         raise Diverged(
             f"training diverged, {error}; {good}. Use another --workdir with a lower optimizer.learning_rate (it is "
