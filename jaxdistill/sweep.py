@@ -179,7 +179,7 @@ def read_scores(row: Row, folder: Path) -> bool:
 
 
 def compared(rows: Sequence[Row]) -> pandas.DataFrame:
-    """The table of sweep.csv: options and scores of each point; mean and standard deviation (n - 1) over the seeds of equal options."""
+    """The table of sweep.csv: options and scores of each point; mean and deviation (n - 1) over the seeds of equal options."""
     options = pandas.DataFrame([row["options"] for row in rows], dtype=object).fillna("-")
     frame = options.join(pandas.DataFrame(rows, columns=["seed", "status", "metric", *SCORES], dtype=object))
     for name in SCORES:

@@ -317,14 +317,13 @@ class Range:
         """Returns the value of the option `name`; raises `InputError` if a number, or the length of a tuple, is out of range."""
         number = len(value) if isinstance(value, tuple) else value
         largest = MAX_INT32 if isinstance(number, int) else int(np.finfo(np.float32).max)
-        if (
-            (-largest if self.least is None else self.least) <= number <= (largest if self.most is None else self.most)
-            and (self.above is None or number > self.above)
-            and (self.below is None or number < self.below)
-        ):
+        least = -largest if self.least is None else self.least
+        most = largest if self.most is None else self.most
+        is_inside = (self.above is None or number > self.above) and (self.below is None or number < self.below)
+        if least <= number <= most and is_inside:
             return value
-        most = largest if self.most is None and largest < number < math.inf else self.most
-        bounds = {"at least": self.least, "above": self.above, "at most": most, "below": self.below}
+        shown_most = most if largest < number < math.inf else self.most
+        bounds = {"at least": self.least, "above": self.above, "at most": shown_most, "below": self.below}
         if self.least is not None and self.least == self.most:
             bounds = {"exactly": self.least}
         subject = f"has {number} parts; their number " if isinstance(value, tuple) else ""

@@ -104,10 +104,12 @@ class Kinds:
         available = [*self.classes, "FILE.py:CLASS of a frozen dataclass"]
         if is_outside(name):
             spec, _, class_name = name.rpartition(":")
-            kinds = {key: value for key, value in vars(load_module(spec)).items() if self.is_kind(value)}
-            if isinstance(kinds.get(class_name), type):
-                return kinds[class_name]
-            available = [f"{spec}:{key}" for key in kinds] or [f"no frozen dataclass in {spec}"]
+            module = load_module(spec)
+            found = getattr(module, class_name, None)
+            if isinstance(found, type) and self.is_kind(found):
+                return found
+            classes = [key for key, value in vars(module).items() if isinstance(value, type) and self.is_kind(value)]
+            available = [f"{spec}:{key}" for key in classes] or [f"no frozen dataclass in {spec}"]
         unknown = f"{self.section}.kind={name!r} is unknown; available: {', '.join(available)}."
         raise InputError(unknown + did_you_mean(name, available))
 

@@ -214,7 +214,7 @@ class Pooling:
         return self.layers == "last" or self.averages_layers
 
     def indices(self, layers: int) -> tuple[int, ...]:
-        """Indices of the hidden states to combine: 0 for the embeddings' output, then 1 to `layers` for those of the layers."""
+        """Indices of the hidden states to combine: state 0 is the output of the embeddings, state i that of the i-th layer."""
         states = range(layers + 1)
         indices_by_choice = {
             "last": states[-1:],

@@ -168,11 +168,16 @@ def layer_types(config: Settings, default: Sequence[str]) -> list[str]:
     return types
 
 
+def written_layer_types(architecture: Architecture) -> list[str]:
+    """The inverse of `layer_types`."""
+    return [SLIDING if kind.window else FULL for kind in architecture.kinds]
+
+
 def written_windows(architecture: Architecture) -> Settings:
     """The settings that `with_windows` reads; `sliding_window` is None if no layer has a window."""
     window = max(kind.window for kind in architecture.kinds)
     width = window + int(architecture.causal) if window else None
-    return {"sliding_window": width, "layer_types": [SLIDING if kind.window else FULL for kind in architecture.kinds]}
+    return {"sliding_window": width, "layer_types": written_layer_types(architecture)}
 
 
 def with_windows(architecture: Architecture, config: Settings, default_types: Sequence[str]) -> Architecture:

@@ -188,8 +188,8 @@ def with_stacks(
 ) -> dict[str, Any]:
     """Stacks values of layers that repeat, as a frozen model holds them on the mesh (see `Transformer`).
 
-    `by_path` maps paths of parameters to values, of which `stack` joins those of all periods. Does nothing on CPUs, where a
-    loop over layers is slower than a program with all layers.
+    `by_path` maps each parameter's path to a value; `stack` combines the list of a parameter's values in all periods. On CPUs
+    nothing is stacked, because a loop over layers is slower there than a program with all layers.
     """
     if platform(mesh) == "cpu":
         return dict(by_path)

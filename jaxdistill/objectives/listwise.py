@@ -54,7 +54,6 @@ class Listwise(Objective):
 
     @property
     def logits(self) -> bool:
-        # Logits' differences exceed 2, the most by which cosines can differ; sigmoids suit `kl` as well.
         return self.loss == "margin" and self.similarity == "dot"
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:

@@ -73,7 +73,7 @@ class Weighted(Objective):
         objectives = [term.objective for term in self.terms]
         taught = [objective for objective in objectives if objective.teacher_views]
         labelled = [objective for objective in taught if LABELS in objective.teacher_views]
-        # An objective that compares tokens or layers gets those of all views of the batch, so all must read the same views.
+        # Hidden states are not split by view: if one objective reads them, all must read the same views.
         reading_all_tokens = objectives if self.reads else []
         similarities = {objective.similarity for objective in objectives} - {""}
         values_by_conflict: dict[str, Iterable[Any]] = {
@@ -196,13 +196,10 @@ def terms_of_sources(objective: Objective, sources: Sequence[str]) -> list[Sourc
     for source_names in names_by_source:
         trained = [term.objective for term in terms if term.name in source_names] or [objective]
         active = [float(name in source_names) for name in names]
-        unread = [_unread(objective, trained, side) for side in ("student_views", "teacher_views")]
+        unread = []
+        for side in ("student_views", "teacher_views"):
+            views = getattr(objective, side)
+            read = [view_indices(views, getattr(term, side)) for term in trained]
+            unread.append({*range(len(views))}.difference(*read))
         result.append(SourceTerms(active, unread))
     return result
-
-
-def _unread(objective: Objective, trained: Sequence[Objective], side: str) -> set[int]:
-    """Indices of the objective's views that no trained term reads; `side` is `student_views` or `teacher_views`."""
-    views = getattr(objective, side)
-    read = [view_indices(views, getattr(term, side)) for term in trained]
-    return {*range(len(views))}.difference(*read)

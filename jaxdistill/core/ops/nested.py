@@ -52,7 +52,7 @@ class Nested(Objective):
         return params, states
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded | None) -> LossAux:
-        """Mean of the losses over the widths. Metrics are those of the full width, and each width's loss."""
+        """Averages the losses of all widths; returns the full width's metrics, and the mean loss of each width."""
         total, whole_state, metrics = self.objective(params, state["whole"], student, teacher)
         states = {"whole": whole_state}
         width = student.sentences.shape[-1]
@@ -74,5 +74,5 @@ class Nested(Objective):
         return total / (1 + len(shorter)), states, metrics
 
 
-for name in Objective.__annotations__:  # all properties, such as `student_views`, are those of the wrapped objective
+for name in Objective.__annotations__:  # forwards each attribute, such as `student_views`, to the wrapped objective
     setattr(Nested, name, alias(f"objective.{name}"))

@@ -145,7 +145,7 @@ def _is_key(ring, pushes, *, expired, starts_full, with_batch):
 
 
 def _merged(statistics, count):
-    """Merges the devices' statistics (see `_absorb`) of all queries; each device receives those of its `count` queries."""
+    """Reduces the statistics of `_absorb` over the devices; each device gets the result for its own `count` queries."""
     maximum, total, weighted = statistics
     highest = jax.lax.pmax(maximum, BATCH_AXES)
     scale = jnp.exp(maximum - highest)

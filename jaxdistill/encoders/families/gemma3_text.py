@@ -60,7 +60,7 @@ def config(architecture: Architecture) -> Settings:
         "query_pre_attn_scalar": round((architecture.attention_scale or architecture.head_width**-0.5) ** -2),
         "use_bidirectional_attention": not architecture.causal,
         "sliding_window": local.window + 1 if architecture.causal else 2 * local.window,
-        "layer_types": [SLIDING if kind.window else FULL for kind in architecture.kinds],
+        "layer_types": hugging_face.written_layer_types(architecture),
         "rope_theta": full.theta,
         "rope_local_base_freq": local.theta,
         "rope_parameters": {FULL: hugging_face.rope_parameters(full), SLIDING: hugging_face.rope_parameters(local)},

@@ -72,7 +72,7 @@ def config(architecture: Architecture) -> Settings:
         "attention_bias": architecture.attention_bias,
         "mlp_bias": architecture.output_bias,
         "local_attention": 2 * local.window,
-        "layer_types": [SLIDING if kind.window else FULL for kind in architecture.kinds],
+        "layer_types": hugging_face.written_layer_types(architecture),
         # transformers before 5 reads this instead of `layer_types`.
         **({"global_attn_every_n_layers": periods[0]} if periods else {}),
         "global_rope_theta": full.theta,
