@@ -62,14 +62,14 @@ def config_module(name: str, folder: str = "") -> types.ModuleType:
 
 
 def shipped_configs(folder: str = "") -> list[pathlib.Path]:
-    """The config files in `configs/`, or in a `folder` inside it; names with `_` are helpers of these files."""
+    """The config files in `configs/`, or in a `folder` inside it. Files whose names begin with `_` are helpers of these."""
     return sorted(path for path in (configs_folder() / folder).glob("*.py") if not path.name.startswith("_"))
 
 
 def default_workdir(spec: str) -> str:
     """`runs/CONFIG-PRESET` in the current folder, such as `runs/congen-paper-bert-tiny`."""
     name, _, preset = spec.partition(":")
-    if not preset:  # the config's default one
+    if not preset:  # `get_config` then takes its default
         parameters = inspect.signature(config_module(name).get_config).parameters
         preset = str(parameters["preset"].default) if "preset" in parameters else ""
     run_name = f"{pathlib.Path(name).stem}-{preset}".rstrip("-")
@@ -88,17 +88,10 @@ def defaults(*, objective: str, student: str = "cut", teacher: str = "live") -> 
 
 def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> None:
     """Replaces the section `student`, `teacher` or `objective` by the default options of a kind, changed by `options`.
-    A student or teacher keeps the values of options that its previous kind has too. The objective `A+B` makes a section
-    `objectives` instead, with an entry of weight 1 for each kind; it ignores `options`."""
-    kinds = kind.split("+")
-    if section == "objective" and len(kinds) > 1:
-        if repeated := [name for name in kinds if kinds.count(name) > 1]:
-            raise InputError(
-                f"objective {kind!r} names {repeated[0]} twice; in a config file, entries of config.objectives may have one `kind`."
-            )
-        if "objective" in config:
-            del config.objective
-        config.objectives = ConfigDict({name: KINDS[section].default_options(name) | {"weight": 1.0} for name in kinds})
+    A student or teacher keeps the values of options that its previous kind has too. An objective `A+B` becomes a section `objectives`
+    instead, with an entry of weight 1 and default options for each kind; `options` are then ignored."""
+    if section == "objective" and "+" in kind:
+        _set_objectives(config, kind.split("+"))
         return
     changed = ConfigDict(KINDS[section].default_options(kind))
     if section != "objective":
@@ -108,6 +101,18 @@ def set_kind(config: ConfigDict, section: str, kind: str, **options: Any) -> Non
         del config.objectives
     changed.update(options)
     config[section] = changed
+
+
+def _set_objectives(config: ConfigDict, kinds: Sequence[str]) -> None:
+    """Replaces the section `objective` by `objectives`, with an entry of weight 1 for each of the `kinds`."""
+    for kind in kinds:
+        if kinds.count(kind) > 1:
+            raise InputError(
+                f"objective {'+'.join(kinds)!r} names {kind} twice; in a config file, entries of config.objectives may have one `kind`."
+            )
+    if "objective" in config:
+        del config.objective
+    config.objectives = ConfigDict({kind: KINDS["objective"].default_options(kind) | {"weight": 1.0} for kind in kinds})
 
 
 def chain(stages: Sequence[Any]) -> ConfigDict:
@@ -203,18 +208,22 @@ def parse_config(config: ConfigDict | Mapping[str, Any]) -> Config:
     sections: dict[str, Any] = {}
     for section in SECTIONS:
         if section == "objective" and "objectives" in config:
-            continue
-        sections[section] = _read_section(section, config.get(section, {}), prefix=section)
-    if "objectives" in config:
-        terms = []
-        for name, options in config["objectives"].items():
-            options = {"kind": name, "weight": 1.0, **options}
-            weight = typed(options.pop("weight"), Positive, f"objectives.{name}.weight")
-            terms.append(Term(_read_section("objective", options, prefix=f"objectives.{name}"), weight, name))
-        sections["objective"] = Weighted(terms=tuple(terms))
+            sections[section] = _read_objectives(config["objectives"])
+        else:
+            sections[section] = _read_section(section, config.get(section, {}), prefix=section)
     if sections["run"].minutes:  # overrides `steps`, which most presets set
         sections["run"] = dataclasses.replace(sections["run"], steps=-1)
     return Config(**sections)
+
+
+def _read_objectives(section: Mapping[str, Mapping[str, Any]]) -> Weighted:
+    """Reads the section `objectives` into a weighted sum. An entry's name is its kind, unless it has an option `kind`."""
+    terms = []
+    for name, options in section.items():
+        options = {"kind": name, "weight": 1.0, **options}
+        weight = typed(options.pop("weight"), Positive, f"objectives.{name}.weight")
+        terms.append(Term(_read_section("objective", options, prefix=f"objectives.{name}"), weight, name))
+    return Weighted(terms=tuple(terms))
 
 
 def _read_section(section: str, options: Mapping[str, Any], *, prefix: str) -> Any:
@@ -260,9 +269,10 @@ def flat(*stages: Config) -> dict[str, Any]:
 
 def typed(value: Any, declared: Any, name: str) -> Any:
     """Converts the value of the option `name` to its declared type; raises `InputError` for another type or a value out of range."""
-    if declared in (Columns, Sharding) and isinstance(value, tuple):
-        if len(value) == 1 and isinstance(value[0], str):
-            value = value[0]  # a word, of which `config_flags` has made a tuple
+    # Columns and shardings may also be a word, which `config_flags` puts into a tuple.
+    is_word_in_tuple = isinstance(value, tuple) and len(value) == 1 and isinstance(value[0], str)
+    if declared in (Columns, Sharding) and is_word_in_tuple:
+        value = value[0]
     if declared == Columns and isinstance(value, str):
         value = (("text", value),) if value else ()
     if declared == Sharding:
@@ -278,7 +288,8 @@ def typed(value: Any, declared: Any, name: str) -> Any:
     if origin is tuple and isinstance(value, list | tuple):
         # The number of parts is fixed, unless the type ends in `...`.
         part_types = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
-        Range(least=len(part_types), most=len(part_types)).checked(tuple(value), name)
+        if len(value) != len(part_types):
+            raise InputError(f"{name}={value} has {len(value)} parts; their number must be exactly {len(part_types)}.")
         return tuple(typed(part, part_types[i], f"{name}[{i}]") for i, part in enumerate(value))
     is_bool = isinstance(value, bool)  # which Python also counts as an int
     if declared is float and isinstance(value, int | float) and not is_bool:

@@ -1,6 +1,6 @@
-"""Types that all layers of the package share, and one-line errors.
+"""Types that all layers of the package share, and errors of one line.
 
-Axes in signatures have one meaning per letter. Rarer axes have names, and the size of `_` differs between the arrays of a list.
+In the signatures, a letter stands for the same axis everywhere, a word for a rarer axis, and `_` for an axis of any size.
 `b` examples, `v` student views, `w` teacher views, `e` width of sentence vectors,
 `q` queries, `k` keys that they are compared with (rows of the queue, tokens), `c` batches in the queue's ring,
 `g` groups, `r` rows of a group, `l` token slots of a row, `t` tokens without regard to rows (`r * l`, or of many sentences),
@@ -39,7 +39,7 @@ Precision = Literal["auto", "float32", "bfloat16"]
 
 
 class InputError(ValueError):
-    """Unusable input; programs print its one line and exit with its status."""
+    """Unusable input. Its message is one line, which programs print before they exit with `status`."""
 
     status = 2
 
@@ -49,7 +49,7 @@ class InputError(ValueError):
 
 
 class Diverged(InputError):
-    """The loss of a training is not finite, or its student cannot be evaluated any more."""
+    """A training has failed: its loss or a score is not finite, or its student cannot be evaluated."""
 
 
 class TemporaryError(InputError):
@@ -112,8 +112,8 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
 
 
 class Tokens(NamedTuple):
-    """Tokenised sentences. In a packed batch, a row holds several in sequence; in a padded batch, a group is one row of one sentence.
-    The layout is group-major, so that a device that holds whole groups can pool its sentences without other devices."""
+    """Tokenised sentences in groups of rows. In a packed batch, a row holds several sentences, one after another; in a padded batch,
+    a group is a single row with one sentence. Each device holds whole groups, so it can pool their sentences by itself."""
 
     ids: Integer[Array, "g r l"]
     """Token ids; the padding token in empty slots."""
@@ -126,8 +126,8 @@ class Tokens(NamedTuple):
     types: Integer[Array, "g r l"] | None = None
     """Token types of pairs, for cross-encoders: 0 for the first sentence, 1 for the second. None: all 0."""
     parts: Integer[Array, "g divided parts"] | None = None
-    """First slot of each part of the divided rows, which are a group's last ones. A row's parts have equal lengths, and no
-    sentence crosses their borders, so attention may treat each part as a row. None: no row is divided."""
+    """The last rows of a group may be divided into parts of equal length, whose borders no sentence crosses, so that attention
+    can treat each part as a row of its own. Values are each part's first slot in its row. None: no row is divided."""
 
 
 class Batch(NamedTuple):
@@ -165,7 +165,7 @@ class TrainState(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Encoder outputs that an objective receives. `embeddings`, `hidden` and `vocabulary` are None unless its `reads` names them."""
+    """Encoder outputs that an objective receives; `embeddings`, `hidden` and `vocabulary` only if the objective's `reads` names them."""
 
     sentences: Float[Array, "b v e"]
     """Sentence vectors after pooling and dense layers, not normalised."""
@@ -226,7 +226,7 @@ LossAux = tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]
 
 
 class Objective:
-    """Base class of training objectives: a frozen dataclass of options, arrays in and arrays out."""
+    """Base class of training objectives. Each is a frozen dataclass of its options, and a function from arrays to arrays."""
 
     student_views: Sequence[str]
     """Names of views that the student reads, such as `("text", "delete_words")`; repeats are allowed. Has no default."""
@@ -309,25 +309,23 @@ class Range:
     """Bounds of an option: `above` and `below` exclude the bound itself. Without `most`, numbers must fit into 32 bits."""
 
     least: float | None = None
-    above: float | None = None
+    above: float = -math.inf
     most: float | None = None
-    below: float | None = None
+    below: float = math.inf
 
     def checked(self, value: Any, name: str) -> Any:
         """Returns the value of the option `name`; raises `InputError` if a number, or the length of a tuple, is out of range."""
         number = len(value) if isinstance(value, tuple) else value
-        largest = MAX_INT32 if isinstance(number, int) else int(np.finfo(np.float32).max)
-        least = -largest if self.least is None else self.least
-        most = largest if self.most is None else self.most
-        is_inside = (self.above is None or number > self.above) and (self.below is None or number < self.below)
-        if least <= number <= most and is_inside:
+        limit = MAX_INT32 if isinstance(number, int) else int(np.finfo(np.float32).max)
+        least = -limit if self.least is None else self.least
+        most = limit if self.most is None else self.most
+        if least <= number <= most and self.above < number < self.below:  # false for NaN and infinities
             return value
-        shown_most = most if largest < number < math.inf else self.most
+        # The error mentions the limit of 32 bits only if the number exceeds it.
+        shown_most = most if limit < number < math.inf else self.most
         bounds = {"at least": self.least, "above": self.above, "at most": shown_most, "below": self.below}
-        if self.least is not None and self.least == self.most:
-            bounds = {"exactly": self.least}
         subject = f"has {number} parts; their number " if isinstance(value, tuple) else ""
-        words = [f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None]
+        words = [f"{word} {bound:,}" for word, bound in bounds.items() if bound not in (None, -math.inf, math.inf)]
         raise InputError(f"{name}={value} {subject}must be {' and '.join(words) or 'a finite number of 32 bits'}.")
 
 
