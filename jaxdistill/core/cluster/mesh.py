@@ -73,14 +73,15 @@ def pack_groups(requested: int, mesh: Mesh, batch_size: int) -> int:
         lower = batch_size // devices * devices
         nearest = ", ".join(str(size) for size in (lower, lower + devices) if size)
         raise InputError(f"data.batch_size={batch_size} is not divisible by {devices} devices; nearest: {nearest}.")
-    groups = math.lcm(math.gcd(requested, batch_size), devices)  # a multiple of `devices`
+    # The common divisor makes groups equally large, the common multiple gives every device equally many.
+    groups = math.lcm(math.gcd(requested, batch_size), devices)
     return groups if batch_size % groups == 0 else devices
 
 
 def local_groups(mesh: Mesh, groups: int) -> Integer[np.ndarray, " local"]:
     """Indices of the groups of a batch that this process's devices hold, ascending."""
-    slices = batch_sharding(mesh).addressable_devices_indices_map((groups,))
-    return np.unique(np.concatenate([np.arange(groups)[index] for index in slices.values()]))
+    index_of_device = batch_sharding(mesh).addressable_devices_indices_map((groups,))
+    return np.unique(np.concatenate([np.arange(groups)[index] for index in index_of_device.values()]))
 
 
 def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
@@ -91,7 +92,7 @@ def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
         for pattern, axes in (*rules, QUEUE_RULE):
             if re.search(pattern, name) and len(axes) == np.ndim(leaf):
                 return NamedSharding(mesh, PartitionSpec(*(axis or None for axis in axes)))
-        return NamedSharding(mesh, PartitionSpec())
+        return replicated(mesh)
 
     return jax.tree_util.tree_map_with_path(choose_sharding, tree)
 
@@ -99,23 +100,23 @@ def shardings(tree: Any, mesh: Mesh, rules: Rules) -> Any:
 def unsharded(params: Params, shardings: Mapping[str, NamedSharding], dtype: DTypeLike) -> Params:
     """Inside a jitted function, gathers the parameters that the mesh's axis `data` splits, so that each device has them whole.
     Without this, the compiler splits hidden states by width where a matrix is split over the batch's devices, and reshards them in
-    every product. Kernels are sent in `dtype`, to which products round them anyway; gradients are summed in float32. Called with all
-    parameters, of which stacks of layers stay split, and again inside the loop over layers with one layer's, an axis less."""
+    every product. Kernels are sent in `dtype`, to which products round them anyway; gradients are summed in float32.
+    A step calls this with all parameters, of which stacks of layers stay split, and again inside the loop over layers, with the
+    parameters of one layer, which lack the leading axis of the stack."""
     gathered = dict(params)
     for path, array in params.items():
         spec = shardings[path].spec
         mesh = shardings[path].mesh
-        if "data" not in spec:
+        is_stack = path.startswith(STACKED) and array.ndim == len(spec)
+        if "data" not in spec or is_stack:
             continue
-        if path.startswith(STACKED):
-            if array.ndim == len(spec):  # the whole stack
-                continue
+        if path.startswith(STACKED):  # one layer of a stack
             spec = spec[1:]
-        axes_without_data = [None if axis == "data" else axis for axis in spec]
+        split = NamedSharding(mesh, PartitionSpec(*spec))
+        whole = NamedSharding(mesh, PartitionSpec(*(None if axis == "data" else axis for axis in spec)))
         # Biases, norms and tables stay float32: unlike kernels, they are not rounded when they are used.
         sent_dtype = jnp.dtype(dtype if path.endswith("/kernel") else array.dtype)
-        split = NamedSharding(mesh, PartitionSpec(*spec))
-        gathered[path] = _gather(array, split, NamedSharding(mesh, PartitionSpec(*axes_without_data)), sent_dtype.name)
+        gathered[path] = _gather(array, split, whole, sent_dtype.name)
     return gathered
 
 
@@ -168,7 +169,7 @@ def place(tree: Any, sharding: Any) -> Any:
 
 
 def place_frozen(params: FrozenParams, shardings: Mapping[str, Any], dtype: DTypeLike) -> dict[str, jax.Array]:
-    """Places a frozen model's parameters on devices, one by one to save host memory; rounds kernels if `dtype` is bfloat16."""
+    """Places a frozen model's parameters on devices, one by one to save host memory; if `dtype` is bfloat16, rounds kernels to it."""
     placed = {}
     for path, shape in frozen_shapes(params, dtype).items():
         array = params[path]
@@ -179,7 +180,7 @@ def place_frozen(params: FrozenParams, shardings: Mapping[str, Any], dtype: DTyp
 
 
 def frozen_shapes(params: FrozenParams, dtype: DTypeLike) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes and dtypes of the result of `place_frozen`."""
+    """Shapes and dtypes of what `place_frozen` returns for the same arguments."""
     shapes = {}
     for path, array in params.items():
         layer = array[0] if isinstance(array, list) else array

@@ -81,8 +81,11 @@ def connected(facts: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
     except BaseException as error:
         # Prints the error and exits at once, upon which JAX ends the others; a normal exit would wait for them.
         expected = last_line(error)
-        text, status = expected or ("".join(traceback.format_exception(error)), FAILED)
-        if not expected:  # the error may come from a collective that failed because another process has died
+        if expected:
+            text, status = expected
+        else:  # perhaps from a collective that failed because another process has died
+            text = "".join(traceback.format_exception(error))
+            status = FAILED
             os.write(2, b"\nan error; JAX says soon if another process has died\n")
             time.sleep(VERDICT_SECONDS)
         with contextlib.suppress(Exception):
@@ -99,8 +102,8 @@ def may_have_others() -> bool:
         return False
     if os.environ.get("JAX_COORDINATOR_ADDRESS") or "JOB_COMPLETION_INDEX" in os.environ:
         return True
-    process_counts = {os.environ.get(name) or "1" for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")}
-    if process_counts != {"1"}:
+    process_counts = [os.environ.get(name) or "1" for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")]
+    if any(number != "1" for number in process_counts):
         return True
     has_tpus = os.path.exists("/dev/accel0") or os.path.exists("/dev/vfio/0")
     return has_tpus and os.environ.get("JAX_PLATFORMS", "").lower() != "cpu"
@@ -132,7 +135,7 @@ def gathered(value: Any) -> list[Any]:
     # Messages are padded to a power of two, at least 4 KiB, so that few shapes are compiled.
     padded = np.zeros(max(1 << (int(sizes.max()) - 1).bit_length(), 1 << 12), np.uint8)
     padded[: len(content)] = content
-    rows = multihost_utils.process_allgather(padded)
+    rows = multihost_utils.process_allgather(padded)  # [processes, bytes]
     return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
 
 
@@ -165,6 +168,7 @@ def folder_owner(folder: Path) -> int:
     """Index of the first process that sees the same folder as this one; all must call this together."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        # Each process makes a file in its folder, and looks in it for the files of all, one of which is its own.
         with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{index()}.") as file:
             is_seen = [(folder / name).exists() for name in gathered(Path(file.name).name)]
             wait("all have looked for the files of all")
@@ -189,39 +193,39 @@ def run_in_all(work: Callable[[], Result]) -> Result:
     return cast(Result, result)
 
 
-def over_processes(embed: RoleEmbed | Scorer) -> Any:
+def over_processes(model: RoleEmbed | Scorer) -> Any:
     """The model as a function that divides sentences among the processes; all must call it together, with the same sentences."""
     if count() == 1:
-        return embed
-    if isinstance(embed, Scorer):
+        return model
+    if isinstance(model, Scorer):
 
         def score(first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-            return _in_slices(len(first), lambda rows: embed.score(first[rows], second[rows]))
+            return _in_slices(len(first), lambda rows: model.score(first[rows], second[rows]))
 
-        return PairScorer(score, cast(Any, embed))
+        return PairScorer(score, embed=cast(Any, model))  # calling a `Scorer` for vectors raises `InputError`
 
-    def embed_slices(sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]:
+    def embed(sentences: Sequence[str], *, role: str | Sequence[str] = "") -> Float[np.ndarray, "n e"]:
         return _in_slices(
-            len(sentences), lambda rows: embed(sentences[rows], role=role if isinstance(role, str) else role[rows])
+            len(sentences), lambda rows: model(sentences[rows], role=role if isinstance(role, str) else role[rows])
         )
 
-    return embed_slices
+    return embed
 
 
-def _in_slices(rows: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
-    """Calls `compute` with one slice of the `rows` in each process, and returns the results of all rows in every process.
+def _in_slices(total: int, compute: Callable[[slice], np.ndarray]) -> np.ndarray:
+    """Calls `compute` with one slice of the `total` rows in each process, and returns the results of all rows in every process.
     An `InputError` in one process is raised in all."""
-    if not rows:
+    if not total:
         return compute(slice(0, 0))
-    size = -(-rows // count())  # rounded up
+    size = -(-total // count())  # rounded up
     # A process for which no row is left computes the last row again; the result is cut off below.
-    begin = min(index() * size, rows - 1)
+    begin = min(index() * size, total - 1)
     part = run_in_all(lambda: np.asarray(compute(slice(begin, begin + size))))
     padded = np.zeros((size, *part.shape[1:]), part.dtype)
     padded[: len(part)] = part
     # As bytes, because JAX would convert float64 to float32.
     gathered_bytes = multihost_utils.process_allgather(padded.view(np.uint8), tiled=True)
-    return gathered_bytes.view(part.dtype)[:rows]
+    return gathered_bytes.view(part.dtype)[:total]
 
 
 def is_first() -> bool:

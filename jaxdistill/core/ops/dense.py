@@ -23,9 +23,7 @@ def product(
     x: Float[Array, "... i"], kernel: Float[Array, "i o"], *, compute_dtype: DTypeLike
 ) -> Float[Array, "... o"]:
     """`x @ kernel` with operands in `compute_dtype` and a float32 result.
-
-    For float32 it requests the highest precision, because TPUs and GPUs round operands by default.
-    """
+    For float32 it requests the highest precision, because TPUs and GPUs round operands by default."""
     if jnp.dtype(compute_dtype) == jnp.float32:
         return jnp.matmul(x.astype(jnp.float32), kernel.astype(jnp.float32), precision=jax.lax.Precision.HIGHEST)
     # The backward pass returns each gradient in the dtype of its operand.
@@ -43,16 +41,16 @@ def _forward(x, kernel, compute_dtype, operand_dtypes):
 
 
 def _backward(compute_dtype, operand_dtypes, rounded, cotangent):
-    x, kernel = rounded
-    cotangent = computed_once(cotangent.astype(compute_dtype))
+    x, kernel = rounded  # [..., i], [i, o]
+    cotangent = computed_once(cotangent.astype(compute_dtype))  # [..., o], which both products below read
     d_x = jnp.einsum("...o,io->...i", cotangent, kernel, preferred_element_type=jnp.float32)
     x = x.reshape(-1, x.shape[-1])
     cotangent = cotangent.reshape(-1, cotangent.shape[-1])
-    einsum = partial(jnp.einsum, "ti,to->io", preferred_element_type=jnp.float32)
+    summed_over_tokens = partial(jnp.einsum, "ti,to->io", preferred_element_type=jnp.float32)
     if min(*x.shape, *kernel.shape) < MIN_SIZE or not has_bfloat16_units():
-        d_kernel = einsum(x, cotangent)
+        d_kernel = summed_over_tokens(x, cotangent)
     else:
-        d_kernel = jax.lax.platform_dependent(x, cotangent, cpu=_with_transposed_copy, default=einsum)
+        d_kernel = jax.lax.platform_dependent(x, cotangent, cpu=_with_transposed_copy, default=summed_over_tokens)
     return d_x.astype(operand_dtypes[0]), d_kernel.astype(operand_dtypes[1])
 
 
@@ -61,10 +59,8 @@ _rounded_product.defvjp(_forward, _backward)
 
 def _with_transposed_copy(x: Float[Array, "t i"], y: Float[Array, "t o"]) -> Float[Array, "i o"]:
     """`x.T @ y`, with the narrower operand copied so that tokens are its last axis.
-
     XLA's CPU backend uses the processor's bfloat16 units only if the first operand's rows are contiguous; otherwise it
-    converts both operands to float32. Barriers keep the compiler from folding the copy back into the product.
-    """
+    converts both operands to float32. Barriers keep the compiler from folding the copy back into the product."""
     if x.shape[1] > y.shape[1]:
         return _with_transposed_copy(y, x).T
     # The leading axis gives the copy the default layout, in which its rows are contiguous.

@@ -23,13 +23,9 @@ def nearest(
     queries: Float[np.ndarray, "q e"], blocks: Iterable[Float[np.ndarray, "_ e"]], *, count: int, dot: bool = False
 ) -> tuple[Float[np.ndarray, "q best"], Integer[np.ndarray, "q best"]]:
     """Similarities and indices of the `count` rows that are most similar to each query, best first.
-
-    Similarity is the cosine, or with `dot` the dot product; a zero vector has cosine 0 to every vector. Rows of equal similarity
-    are ordered by index. If there are fewer than `count` rows, all are returned.
-
-    Args:
-      blocks: the rows in consecutive blocks; only one block and its similarities are in memory at a time.
-    """
+    `blocks` are the rows in consecutive blocks; only one block and its similarities are in memory at a time. Similarity is the cosine,
+    or with `dot` the dot product; a zero vector has cosine 0 to every vector. Rows of equal similarity are ordered by index. If there
+    are fewer than `count` rows, all are returned."""
     best_scores = np.zeros((len(queries), 0), np.float32)
     best_rows = np.zeros((len(queries), 0), np.int64)
     queries = np.asarray(queries, np.float32)

@@ -1,7 +1,6 @@
 """Any objective over nested widths of vectors: a vector's leading dimensions are a useful vector by themselves.
 
-Source: Kusupati et al., Matryoshka Representation Learning, NeurIPS 2022. A shorter vector is compared with one of two
-targets:
+Source: Kusupati et al., Matryoshka Representation Learning, NeurIPS 2022. A shorter vector is compared with one of two targets:
 
     truncated   the teacher's vectors cut to the same width: right for a teacher that was itself trained with nested widths
     projected   the teacher's whole vectors, to which one matrix per width projects (not exported): right for any other
@@ -35,9 +34,9 @@ class Nested(Objective):
         return self.targets == "projected" and bool(self.teacher_views)
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: Float[Array, "k e"] | None) -> tuple[Params, Any]:
-        """The objective's parameters, with the matrices that project, and its states by width (`whole` for the full one)."""
+        """The objective's parameters, with any projecting matrices, and a dict of its states: by width, `whole` for full width."""
         shorter = [dim for dim in self.dims if dim != sizes.width]
-        matrices_key, whole_key, *keys = jax.random.split(key, 2 + len(shorter))
+        matrices_key, whole_key, *width_keys = jax.random.split(key, 2 + len(shorter))
         params, whole_state = self.objective.init(whole_key, sizes, seeds)
         if self._projected:
             matrices = {
@@ -46,7 +45,7 @@ class Nested(Objective):
             }
             return {**params, **matrices}, {"whole": whole_state}
         states = {"whole": whole_state}
-        for dim, width_key in zip(shorter, keys, strict=True):
+        for dim, width_key in zip(shorter, width_keys, strict=True):
             truncated_seeds = None if seeds is None else jnp.asarray(seeds)[:, :dim]
             _, states[str(dim)] = self.objective.init(width_key, sizes._replace(width=dim), truncated_seeds)
         return params, states

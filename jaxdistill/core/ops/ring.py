@@ -107,7 +107,7 @@ def _softmax_on_device(queries, ring, pushes, example_keys, *, expired, starts_f
 
     maximum = jnp.full(len(all_queries), MIN_LOGIT, jnp.float32)
     statistics = (maximum, jnp.zeros_like(maximum), jnp.zeros(all_queries.shape, jnp.float32))
-    # Slices have a static size: the loop takes `span` blocks at a time, and the fewer blocks that are left follow it.
+    # Slices have a static size: the loop takes `span` blocks at a time; the remaining blocks, fewer than `span`, follow it.
     span = min(max(block_rows // b, 1), blocks)
     rounds = blocks // span
     statistics = jax.lax.fori_loop(
@@ -158,9 +158,7 @@ def _merged(statistics, count):
 
 def _absorb(statistics, queries, keys, mask):
     """One step of online softmax: rescales each query's statistics to its new maximum, and adds the keys' part.
-
-    Statistics are the maximum logit `[q]`, and relative to it sums of exponentials `[q]` and of keys weighted by them `[q, e]`.
-    """
+    Statistics are the maximum logit `[q]`, and relative to it sums of exponentials `[q]` and of keys weighted by them `[q, e]`."""
     maximum, total, weighted = statistics
     # One addition masks maximum and weights alike, because the maximum is never below MIN_LOGIT.
     logits = _products("qe,ke->qk", queries, keys) + mask[None, :]
@@ -174,8 +172,6 @@ def _absorb(statistics, queries, keys, mask):
 
 def _products(equation: str, x: Float[Array, "q _"], keys: Float[Array, "k e"]) -> Float[Array, "q _"]:
     """The einsum in the dtype of the keys, with float32 sums.
-
-    Not `dense.product`, which takes the keys transposed: a CPU's bf16 units are then slower than float32.
-    """
+    Not `dense.product`, which takes the keys transposed: a CPU's bf16 units are then slower than float32."""
     precision = jax.lax.Precision.HIGHEST if keys.dtype == jnp.float32 else None
     return jnp.einsum(equation, x.astype(keys.dtype), keys, precision=precision, preferred_element_type=jnp.float32)

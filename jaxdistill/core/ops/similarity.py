@@ -34,12 +34,9 @@ def without_diagonal(logits: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 def spread_out(vectors: Float[Array, "b v e"]) -> Float[Array, ""]:
     """The spread-out regulariser of unit vectors, `M1^2 + max(0, M2 - 1/e)`; mean over the views.
-
     `M1` is the mean of the cosines of different examples in the same view, `M2` the mean of their squares. Vectors that are
     spread evenly over the sphere have `M1 = 0` and `M2 = 1/e`.
-
-    Source: Zhang et al., Learning Spread-out Local Feature Descriptors, ICCV 2017 (arXiv 1708.06320).
-    """
+    Source: Zhang et al., Learning Spread-out Local Feature Descriptors, ICCV 2017 (arXiv 1708.06320)."""
     count, views, width = vectors.shape
     pairs = float(max(count * (count - 1), 1))
     off_diagonal = 1.0 - jnp.eye(count, dtype=jnp.float32)
