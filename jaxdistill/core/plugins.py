@@ -108,8 +108,8 @@ class Kinds:
             found = getattr(module, class_name, None)
             if isinstance(found, type) and self.is_kind(found):
                 return found
-            classes = [key for key, value in vars(module).items() if isinstance(value, type) and self.is_kind(value)]
-            available = [f"{spec}:{key}" for key in classes] or [f"no frozen dataclass in {spec}"]
+            kinds = [key for key, value in vars(module).items() if isinstance(value, type) and self.is_kind(value)]
+            available = [f"{spec}:{key}" for key in kinds] or [f"no frozen dataclass in {spec}"]
         unknown = f"{self.section}.kind={name!r} is unknown; available: {', '.join(available)}."
         raise InputError(unknown + did_you_mean(name, available))
 
@@ -120,16 +120,16 @@ class Kinds:
     def name_of(self, value: Any) -> str:
         """The name of the kind of an options object; `options_class` maps it back to the object's class."""
         kind = type(value)
-        for name, options_class in self.classes.items():
-            if options_class is kind:
-                return name
+        names = {options_class: name for name, options_class in self.classes.items()}
+        if kind in names:
+            return names[kind]
         is_from_file = kind.__module__.startswith(PREFIX)
         spec = sys.modules[kind.__module__].__file__ if is_from_file else kind.__module__
         return f"{spec}:{kind.__qualname__}"
 
     def default_options(self, name: str) -> dict[str, Any]:
         """The options of the kind `name` that have a default, with `kind` itself, as a dict."""
-        fields = dataclasses.fields(cast(Any, self.options_class(name)))  # of the class: an object may need options
+        fields = dataclasses.fields(cast(Any, self.options_class(name)))
         defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
         return {**defaults, "kind": name}
 

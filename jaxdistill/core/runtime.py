@@ -36,14 +36,14 @@ DISK_FAULTS = (
 
 
 def log_to_stdout(logger: str = "") -> None:
-    """Prints this package's messages from INFO on; through the root logger (`""`), also warnings of other libraries."""
+    """Prints this package's messages from INFO on. With the default `logger`, the root, also prints other libraries' warnings."""
     if not logging.getLogger(logger).hasHandlers():
         logging.getLogger(logger).addHandler(logging.StreamHandler(sys.stdout))
     logging.getLogger("jaxdistill").setLevel(logging.INFO)
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ends a program with `status` after a signal, once it has saved. Its last line is `interrupted` and then `note`."""
+    """Ends a program with `status` after a signal, once it has saved. The program's last line is `interrupted` and then `note`."""
 
     def __init__(self, status: int, note: str = ""):
         super().__init__(note)
@@ -117,16 +117,16 @@ def keep_freed() -> None:
         for parameter, value in ((-8, 1), (-4, 0), (-1, -1), (-2, 64 << 20)):
             libc.mallopt(parameter, value)
 
-        def watch() -> None:  # in a thread, because steps end while the program waits elsewhere
-            while True:
+        def watch() -> None:
+            while True:  # in a thread of its own: JAX frees memory while the main thread does something else
                 time.sleep(0.1)
-                if is_scarce():
+                if is_memory_scarce():
                     return_freed(0)
 
         threading.Thread(target=watch, name="memory", daemon=True).start()
 
 
-def is_scarce() -> bool:
+def is_memory_scarce() -> bool:
     """Whether this process holds over half of its memory limit, or under a quarter of the machine's memory is available.
     True if the system does not say."""
     try:
@@ -211,9 +211,9 @@ class Bar(tqdm):
 
 @contextlib.contextmanager
 def counted(total: int, unit: str, *, shown: bool | str | Advance) -> Iterator[Advance]:
-    """Yields a function to call with the number of `unit`s just finished, which advances a progress bar.
-    If `shown` is a function, it is yielded instead. A false `shown` hides the bar. A string is the title of a bar that appears only
-    if the work takes a while, and disappears at the end."""
+    """Yields a function to call with the number of `unit`s just finished, which advances a progress bar of `total` units.
+    `shown`: True for a bar; False or an empty string for none; a title for a bar that appears only if the work takes a while, and
+    disappears at the end; or a function to yield instead."""
     if callable(shown):
         yield shown
     else:

@@ -117,7 +117,7 @@ def writing(path: Path, remedy: str = "") -> Iterator[None]:
 
 def make_folder_atomic(folder: Path, fill: Callable[[Path], None], *, what: str) -> None:
     """Creates a cache folder that `fill` fills under a temporary name; keeps the folder if another process has made it meanwhile.
-    Raises `InputError` if it cannot be written; `what` names its content there."""
+    Raises `InputError` if it cannot be written; the error calls the folder's content `what`."""
     with writing(folder, f"; or choose another cache folder for {what} (--config.data.cache_folder, JAXDISTILL_CACHE)"):
         try:
             with drafted(folder) as draft:
@@ -129,7 +129,7 @@ def make_folder_atomic(folder: Path, fill: Callable[[Path], None], *, what: str)
 
 
 def marked_files(folder: Path) -> dict[str, str]:
-    """The digests in the folder's marker, by file; empty if the folder has no marker, or the marker no list."""
+    """The digests in the folder's marker, by file; empty if there is no marker, or the marker has no list of files."""
     return read_json(folder / MARK).get("files", {}) if (folder / MARK).is_file() else {}
 
 
@@ -166,14 +166,15 @@ def replacing(folder: Path, facts: Mapping[str, Any]) -> Iterator[Path]:
         shutil.rmtree(leftover, ignore_errors=True)
     try:
         yield new
-        digests = file_digests(new)
-        listed = marked_files(folder)
-        if listed == digests and not changed_files(folder):
+        new_digests = file_digests(new)
+        old_digests = marked_files(folder)
+        if new_digests == old_digests and not changed_files(folder):  # the folder already is the new version
             return
-        (new / MARK).write_text(json.dumps({**facts, "files": digests}, indent=2) + "\n", encoding="utf-8")
+        (new / MARK).write_text(json.dumps({**facts, "files": new_digests}, indent=2) + "\n", encoding="utf-8")
+        # Copies the files that the user has added or edited since the old version was written.
         for name, digest in file_digests(folder).items():
-            if name != MARK and listed.get(name) != digest:  # added or edited by the user
-                copy = new / (f"{name}.edited" if name in digests else name)
+            if name != MARK and digest != old_digests.get(name):
+                copy = new / (f"{name}.edited" if name in new_digests else name)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(folder / name, copy)
         if folder.exists():

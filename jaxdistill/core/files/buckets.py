@@ -46,6 +46,7 @@ def store_errors(address: str) -> Iterator[None]:
         if os_errno in (errno.ENOSPC, errno.EDQUOT) or getattr(error, "filename", None):
             raise  # an error of the local disk
         line = re.sub(r"[?][^ ]*", "", f"{type(error).__name__}: {error_line(error):.200}")  # queries hold signatures
+        # Clients report a refusal by class, error number, HTTP status or text.
         is_refusal = isinstance(error, ImportError | FileNotFoundError | PermissionError) or os_errno == errno.EINVAL
         has_refusing_code = str(getattr(error, "code", "")) in ("401", "403", "404")
         if is_refusal or has_refusing_code or re.search("Credentials|Forbidden", line):
@@ -55,10 +56,10 @@ def store_errors(address: str) -> Iterator[None]:
 
 
 def fetched_files(address: str | Path) -> list[Path]:
-    """Local copies of the objects that an address or a glob names, sorted; empty if there are none."""
+    """Local copies of the object at an address, or of the objects that match a glob, sorted; empty if there are none."""
     address = checked_address(address)
     client, versions = objects(address)
-    names = [name for name in versions if glob.has_magic(address) or name == address]  # not those below an address
+    names = [name for name in versions if glob.has_magic(address) or name == address]  # not the objects below it
     return [_fetched(client, name, {name: versions[name]}) for name in names]
 
 
@@ -77,7 +78,7 @@ def fetched_folder(address: str | Path, patterns: Sequence[str]) -> Path:
 
 
 def objects(address: str) -> tuple[Any, dict[str, str]]:
-    """Lists the objects at or below an address, or those that match a glob.
+    """Lists the object at an address and those below it, as of a folder; for a glob, the objects that match.
     Returns fsspec's client of the store, and the version of each object by its address: a text that changes with the content."""
     import fsspec  # imported here: only addresses need it
 
@@ -87,13 +88,14 @@ def objects(address: str) -> tuple[Any, dict[str, str]]:
     with store_errors(address):
         client = fsspec.filesystem(scheme, use_listings_cache=False)
         with contextlib.suppress(FileNotFoundError):
-            found = (client.glob if glob.has_magic(address) else client.find)(address, detail=True)
+            list_objects = client.glob if glob.has_magic(address) else client.find
+            found = list_objects(address, detail=True)
     files = {path: info for path, info in sorted(found.items()) if info["type"] == "file" and not path.endswith("/")}
     return client, {f"{scheme}://{path}": str(info) for path, info in files.items()}
 
 
 def _fetched(client: Any, root: str, versions: Mapping[str, str]) -> Path:
-    """The local copy of the object or folder at `root`; `versions` (see `objects`) that are in the cache are not downloaded again."""
+    """The local copy of the object or folder at `root`; downloaded unless the cache has it in these `versions` (see `objects`)."""
     folder = cache_folder() / "fetched" / address_digest(json.dumps([root, versions]))
     name = root.rpartition("/")[2]
 
@@ -108,5 +110,5 @@ def _fetched(client: Any, root: str, versions: Mapping[str, str]) -> Path:
 
 
 def address_digest(address: str) -> str:
-    """The name of the cache's subfolder for an address."""
+    """Short SHA-256 of an address (and its versions), which names a folder in the cache."""
     return hashlib.sha256(address.encode()).hexdigest()[:16]
