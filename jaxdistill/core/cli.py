@@ -115,7 +115,7 @@ def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str] | None =
     streams = (sys.stdout, sys.stderr)
     # Hides an error of TensorStore: reading a damaged checkpoint may outlive its event loop.
     hook = sys.unraisablehook
-    sys.unraisablehook = lambda error: "Event loop is closed" in str(error.exc_value) or hook(error)
+    sys.unraisablehook = lambda error: None if "Event loop is closed" in str(error.exc_value) else hook(error)
     # Hides logged tracebacks: Orbax also raises the error that it logs, such as the death of another process.
     logging.getLogger("absl").addFilter(lambda record: not record.exc_info)
     sys.stdout, sys.stderr = map(_unfailing, streams)

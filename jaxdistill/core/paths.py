@@ -39,10 +39,9 @@ def data_folder() -> Path | None:
 
 def needed_data_folder(what: str, *, instead: str = "") -> Path:
     """Like `data_folder`, but raises `InputError` if the variable is unset: `what` is in the folder; `instead` adds an alternative."""
-    folder = data_folder()
-    if folder is None:
-        raise InputError(f"{what} is in the data folder; set JAXDISTILL_DATA to that folder{instead}.")
-    return folder
+    if folder := data_folder():
+        return folder
+    raise InputError(f"{what} is in the data folder; set JAXDISTILL_DATA to that folder{instead}.")
 
 
 def configs_folder() -> Path:

@@ -133,15 +133,15 @@ def is_memory_scarce() -> bool:
         _, resident, shared, *_ = map(int, pathlib.Path("/proc/self/statm").read_bytes().split())  # in pages
         words = [line.split() for line in pathlib.Path("/proc/meminfo").read_text().splitlines()]  # `MemTotal: 16 kB`
         sizes_kib = {name: int(size) for name, size, *_ in words}
-        limits = [1024 * sizes_kib["MemTotal:"]]
+        limits_bytes = [1024 * sizes_kib["MemTotal:"]]
         # Control groups (containers, jobs) are nested, and each may have a limit; `max` instead of a number means none.
         *_, line = pathlib.Path("/proc/self/cgroup").read_text().splitlines()  # version 2: `0::/PATH`
         folder = pathlib.Path("/sys/fs/cgroup", line.rpartition("::")[2].strip("/"))
         for path in (folder, *folder.parents):
             with contextlib.suppress(OSError, ValueError):
-                limits.append(int((path / "memory.max").read_text()))
-        held_bytes = (resident - shared) * os.sysconf("SC_PAGE_SIZE")
-        return held_bytes > min(limits) / 2 or sizes_kib["MemAvailable:"] < sizes_kib["MemTotal:"] / 4
+                limits_bytes.append(int((path / "memory.max").read_text()))
+        held_bytes = (resident - shared) * os.sysconf("SC_PAGE_SIZE")  # without pages of mapped files
+        return held_bytes > min(limits_bytes) / 2 or sizes_kib["MemAvailable:"] < sizes_kib["MemTotal:"] / 4
     except (OSError, KeyError, ValueError):
         return True
 
