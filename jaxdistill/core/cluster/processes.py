@@ -139,9 +139,9 @@ def gathered(value: Any) -> list[Any]:
     return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
 
 
-def wait(what: str) -> None:
-    """A barrier: waits until all processes have called this. `what` only documents the call."""
-    gathered(what)
+def wait(reason: str) -> None:
+    """A barrier: waits until all processes have called this. `reason` only documents the call."""
+    gathered(reason)
 
 
 class StopVote:
