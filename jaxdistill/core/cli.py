@@ -45,7 +45,7 @@ def parse(
     function: Callable[..., Any], arguments: Sequence[str], *, others: str = "", **defaults: Any
 ) -> tuple[dict[str, Any], list[str]]:
     """Parses a command line into the arguments of `function`; `--help` prints the options and exits.
-    `defaults` replace those of the signature. Also returns, unparsed, the flags that begin with `others`; empty: none do. Raises
+    `defaults` replace those of the signature. Flags that begin with `others`, if it is not empty, are also returned, unparsed. Raises
     `InputError` for any other unknown flag."""
     as_dict = functools.wraps(function)(lambda **values: values)  # tyro reads the signature and the docstring
     module = sys.modules[function.__module__]

@@ -38,7 +38,8 @@ def data_folder() -> Path | None:
 
 
 def needed_data_folder(what: str, *, instead: str = "") -> Path:
-    """Like `data_folder`, but raises `InputError` if the variable is unset: `what` is in the folder; `instead` adds an alternative."""
+    """The data folder; raises `InputError` if JAXDISTILL_DATA is unset.
+    The error says that `what` is in the data folder; `instead` is its ending, such as `, or use a file of your own`."""
     if folder := data_folder():
         return folder
     raise InputError(f"{what} is in the data folder; set JAXDISTILL_DATA to that folder{instead}.")

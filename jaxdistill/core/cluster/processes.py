@@ -112,7 +112,7 @@ def may_have_others() -> bool:
 @contextlib.contextmanager
 def agreed() -> Iterator[dict[str, Any]]:
     """Yields a dict to fill with facts (JSON values) that must be the same in all processes.
-    They are compared at the end of the `with` block. If any differs, all processes raise the same `InputError`, which names it."""
+    They are compared at the end of the `with` block. If any differ, all processes raise the same `InputError`, which names them."""
     facts: dict[str, Any] = {}
     yield facts
     first, *others = gathered(facts)

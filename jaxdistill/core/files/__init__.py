@@ -139,7 +139,7 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 
 def changed_files(folder: Path) -> list[str]:
-    """The files of the folder's marker that have been changed or removed."""
+    """The files, of those that the folder's marker lists, that have been changed or removed."""
     present = file_digests(folder)
     return [name for name, digest in marked_files(folder).items() if present.get(name) != digest]
 

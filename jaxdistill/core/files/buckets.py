@@ -64,7 +64,7 @@ def fetched_files(address: str | Path) -> list[Path]:
 
 
 def fetched_folder(address: str | Path, patterns: Sequence[str]) -> Path:
-    """A local copy of the objects below an address whose names match one of the patterns; raises `InputError` if none does."""
+    """A local copy of the folder at an address, of the objects whose paths inside it match a pattern; raises `InputError` if none does."""
     address = checked_address(address)
     client, versions = objects(address)
     chosen = {
