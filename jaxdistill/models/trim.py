@@ -37,6 +37,7 @@ from jaxdistill.models.model_text import sentence_roles
 
 FORMAT = 2  # version of trimming, part of the digest; bump to invalidate trimmed tokenizers in caches
 WORDS = "transformer/embeddings/word/embedding"
+BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))  # entries for bytes (`byte_fallback`)
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ def _spelling_entries(entries: Set[str], content: Mapping[str, Any], vocabulary:
         characters |= set(string.printable)
         spelling |= characters | {prefix + character for character in characters}
         if model.get("byte_fallback"):
-            spelling |= {f"<0x{byte:02X}>" for byte in range(256)}
+            spelling |= set(BYTES)
         if any('"ByteLevel"' in json.dumps(content.get(step)) for step in ("pre_tokenizer", "normalizer")):
             spelling |= set(pre_tokenizers.ByteLevel.alphabet())
         spelling &= vocabulary

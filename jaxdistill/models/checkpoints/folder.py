@@ -170,7 +170,6 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
         if definition.dense_on_tokens and not is_static:
             config["module_input_name"] = modules.TOKENS
         dense.append((kind, config, tensors_from_params(params, modules.dense_names(index, layer))))
-    # All modules, in order.
     chain = [(modules.STATIC if is_static else "Transformer", {}, {})]
     if is_static:
         chain += dense

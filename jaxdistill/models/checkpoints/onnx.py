@@ -5,7 +5,6 @@ It returns `last_hidden_state`, after linear heads, and `sentence_embedding`; of
 folder as transformers and sentence-transformers load it.
 """
 
-import importlib
 import importlib.util
 import logging
 import warnings
