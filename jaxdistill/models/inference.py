@@ -155,7 +155,10 @@ class Embedder:
                 offsets.append(np.maximum(np.array(encoding.offsets, np.int64) - len(prefix_of_role[name]), 0))
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
             vectors = self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size, tokens=wants_tokens)
-        result = list(map(TokenVectors, map(truncated, vectors), offsets)) if wants_tokens else truncated(vectors)
+        if wants_tokens:
+            result = [TokenVectors(truncated(rows), spans) for rows, spans in zip(vectors, offsets, strict=True)]
+        else:
+            result = truncated(vectors)
         return result[0] if isinstance(sentences, str) else result
 
     encode_query = partialmethod(encode, role="query")

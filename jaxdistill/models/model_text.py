@@ -61,7 +61,7 @@ def student_text(
 def tokenised_text(
     data: Data, model: SentenceModel, views: Sequence[str], *, length: int, progress: bool, chunking: Chunking | None
 ) -> TokenStore:
-    """The text tokenised, at most `length` tokens per sentence; raises `InputError` if too much in the views' columns is unknown."""
+    """The text tokenised for `model`, at most `length` tokens per sentence; raises `InputError` if too much of it is unknown."""
     store = build_store(
         split_specs(data.text), tokenizer=model.tokenizer, max_length=length, cache_folder=cache_folder(data.cache_folder),
         columns=dict(data.columns) or (TEXT,), prompts=model.role_prompts, roles=sentence_roles(data), dedupe=data.dedupe,

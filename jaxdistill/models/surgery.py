@@ -228,22 +228,21 @@ def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
         return model
     definition = cross_definition(model.definition.architecture)
     width = model.definition.architecture.hidden_size
+    has_pooler = definition.architecture.pooler
     arrays = {**model.params, **model.unread_pooler}
     params = {path: array for path, array in arrays.items() if path.startswith("transformer/")}
-    new_layers = {f"dense/{index}": dense.out_features for index, dense in enumerate(definition.dense)}
-    if not definition.architecture.pooler:
+    if not has_pooler:
         params = {path: array for path, array in params.items() if not path.startswith(POOLER)}
-        unread_pooler = model.unread_pooler
-    else:
-        unread_pooler = {}
-        # A pooler of zeros counts as missing: exports of encoders without a pooler have it.
-        if not np.any(params.get(POOLER + "kernel", 0.0)):
-            new_layers["transformer/pooler"] = width
+    new_layers = {f"dense/{index}": dense.out_features for index, dense in enumerate(definition.dense)}
+    # NOTE: a pooler of zeros is replaced by a new one. Exports of encoders without a pooler have it.
+    if has_pooler and not np.any(params.get(POOLER + "kernel", 0.0)):
+        new_layers["transformer/pooler"] = width
     keys = jax.random.split(key, len(new_layers))
     for (path, out_features), layer_key in zip(new_layers.items(), keys, strict=True):
         kernel = INITIAL_DEVIATION * np.asarray(jax.random.normal(layer_key, (width, out_features), np.float32))
         params |= {f"{path}/kernel": kernel, f"{path}/bias": np.zeros(out_features)}
     params = {path: np.asarray(array, np.float32) for path, array in params.items()}
+    unread_pooler = {} if has_pooler else model.unread_pooler
     source = f"cross-encoder of {model.source}"
     return dataclasses.replace(model, definition=definition, params=params, source=source, unread_pooler=unread_pooler)
 

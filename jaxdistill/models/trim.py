@@ -60,7 +60,7 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
     entries = {entry_of_id[id] for id in used if id in entry_of_id} | (special & ids.keys())
     entries |= _spelling_entries(entries, content, ids.keys())
     new_ids = {old: new for new, old in enumerate(sorted(ids[entry] for entry in entries))}
-    # The vocabulary and the merges, which need both parts and the result.
+    # The vocabulary with its new ids, and the merges of which both parts and the result stay.
     if model["type"] == "Unigram":
         model["vocab"] = [piece for old, piece in enumerate(model["vocab"]) if old in new_ids]
         model["unk_id"] = new_ids.get(model["unk_id"])
@@ -68,7 +68,7 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
         model["vocab"] = {entry: new_ids[old] for entry, old in model["vocab"].items() if old in new_ids}
     if model["type"] == "BPE":
         model["merges"] = [pair for pair in model["merges"] if {*pair, "".join(pair)} <= model["vocab"].keys()]
-    # The ids of added tokens and, in the post-processor, of special tokens: `[text, id]` or lists of both.
+    # The new ids of added tokens, and of the post-processor's special tokens: `sep` and `cls` are pairs `[text, id]`.
     added = [token | {"id": new_ids[token["id"]]} for token in content["added_tokens"] if token["id"] in new_ids]
     for processor in processors:
         for role in {"sep", "cls"} & processor.keys():

@@ -39,7 +39,7 @@ CLASS_SETTINGS = (*tokenizers.NORMALIZER_SETTINGS, "do_basic_tokenize", "never_s
 
 def check_exportable(definition: EncoderDefinition) -> None:
     """Raises `InputError` for a static encoder whose layers do not fold into its table; all other encoders are exportable."""
-    is_linear = not definition.dense or definition.dense_on_tokens  # dense layers may act on tokens if all are linear
+    is_linear = not definition.dense or definition.dense_on_tokens  # which implies that all are linear
     has_bias = any(isinstance(layer, Dense) and layer.bias for layer in definition.dense)
     folds = definition.pooling == static.POOLING and is_linear and not has_bias
     if definition.architecture.is_static and not folds:
@@ -68,7 +68,7 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form
         settings = {"prompts": model.prompts, "default_prompt_name": model.default_prompt}
         settings |= {"similarity_fn_name": definition.similarity}
         write_json(folder / "config_sentence_transformers.json", settings)
-    # Programs that read a static table may know its maximum length only from here.
+    # Programs that read a static table may know its maximum length only from here; `MAX_LENGTH` stands for none.
     truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
     has_limit = not definition.architecture.is_static or model.max_length < static.MAX_LENGTH
     content = json.loads(model.tokenizer.to_str()) | {"truncation": truncation if has_limit else None, "padding": None}
@@ -78,7 +78,7 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form
 
 
 def _portable(model: SentenceModel) -> SentenceModel:
-    """An equivalent model that sentence-transformers can express: without dense layers on a static table, and without a pooler."""
+    """An equivalent model without dense layers on a static table, and with a dense layer for BERT's pooler unless it reads pairs."""
     definition = model.definition
     if definition.architecture.is_static:
         definition, params = static.folded(definition, model.params)
@@ -86,10 +86,9 @@ def _portable(model: SentenceModel) -> SentenceModel:
     if definition.pooling.tokens != "pooler" or definition.reads_pairs:
         return model
     params = {f"dense/0/{leaf}": model.params[f"transformer/pooler/{leaf}"] for leaf in ("kernel", "bias")}
-    for index, layer in enumerate(
-        definition.dense
-    ):  # the pooler is dense layer 0 now, so each other becomes the next one
-        old_paths, new_paths = modules.dense_names(index, layer), modules.dense_names(index + 1, layer)
+    for index, layer in enumerate(definition.dense):  # each moves up by one, because the pooler is layer 0 now
+        old_paths = modules.dense_names(index, layer)
+        new_paths = modules.dense_names(index + 1, layer)
         params |= {new: model.params[old] for old, new in zip(old_paths, new_paths, strict=True)}
     width = definition.architecture.hidden_size
     dense = (Dense(in_features=width, out_features=width), *definition.dense)
@@ -162,9 +161,9 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
     dense: list[tuple[str, dict[str, Any], Arrays]] = []
     activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
     for index, layer in enumerate(definition.dense):
-        kind, config = "LayerNorm", {"dimension": layer.in_features}
+        kind = "Dense" if isinstance(layer, Dense) else "LayerNorm"
+        config: dict[str, Any] = {"dimension": layer.in_features}
         if isinstance(layer, Dense):
-            kind = "Dense"
             config = {name: getattr(layer, name) for name in ("in_features", "out_features", "bias")}
             config["activation_function"] = activations[layer.activation]
         if definition.dense_on_tokens and not is_static:

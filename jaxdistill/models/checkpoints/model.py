@@ -315,7 +315,7 @@ def _transformer_params(definition: EncoderDefinition, folder: Path, *, frozen: 
 
 
 def _trained_pooler(tensors: Mapping[str, np.ndarray], width: int) -> Arrays:
-    """The parameters of BERT's pooler in a checkpoint, under any prefix. Empty if it has none, or the zeros of `_write_transformer`."""
+    """BERT's pooler in a checkpoint, under any prefix. Empty if it has none, or one of zeros, which exports have for a missing one."""
     pooler = {}
     for name, tensor in tensors.items():
         for path, suffix, shape in ((POOLER + "kernel", "weight", (width, width)), (POOLER + "bias", "bias", (width,))):

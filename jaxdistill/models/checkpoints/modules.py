@@ -93,8 +93,8 @@ def read_modules(folder: Path) -> Modules:
         file = path / "config.json"
         config = {} if kind == "Normalize" and not file.exists() else read_settings(file)
         reads_tokens = "Pooling" in kinds[index:]
-        names = [TOKENS if reads_tokens else "sentence_embedding"]
-        refuse_others(config, {"module_input_name": names, "module_output_name": names}, file=file)
+        vectors = [TOKENS if reads_tokens else "sentence_embedding"]
+        refuse_others(config, {"module_input_name": vectors, "module_output_name": vectors}, file=file)
         if kind != "Normalize":
             layer = _layer(kind, config, file)
             dense.append((layer, path))

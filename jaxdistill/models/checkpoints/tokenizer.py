@@ -71,8 +71,8 @@ def read_tokenizer(
             template = processors.TemplateProcessing(
                 single=["$A", end], pair=["$A", end, "$B:1", f"{end}:1"], special_tokens=[(end, tokenizer.token_to_id(end))]
             )  # fmt: skip
-            steps = [template] if tokenizer.post_processor is None else [tokenizer.post_processor, template]
-            tokenizer.post_processor = processors.Sequence(steps)
+            before = [] if tokenizer.post_processor is None else [tokenizer.post_processor]
+            tokenizer.post_processor = processors.Sequence([*before, template])
         tokenizer.no_padding()
         tokenizer.no_truncation()
         _check_reads_vocabulary(tokenizer, folder)
@@ -82,8 +82,8 @@ def read_tokenizer(
             f"{folder}: the tokenizer has ids up to {largest_id} ({token!r}), but the word embeddings have {vocab_size} rows."
         )
     if lower_case:
-        steps = [normalizers.Lowercase()] + ([tokenizer.normalizer] if tokenizer.normalizer else [])
-        tokenizer.normalizer = normalizers.Sequence(steps)
+        after = [tokenizer.normalizer] if tokenizer.normalizer else []
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *after])
     return tokenizer
 
 
@@ -125,7 +125,7 @@ def _is_read_unchanged(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     present = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     if not {*named_tokens(folder), *added} <= present:  # transformers would add the missing ones
         return False
-    class_name = _class_of(folder) or WORDPIECE_CLASSES[0]
+    class_name = _class_of(folder) or WORDPIECE_CLASSES[0]  # a file without a class has to pass the checks of BERT's
     if class_name not in WORDPIECE_CLASSES:
         return class_name == GENERIC_CLASS.removesuffix("Fast")
     stated = {key: config.get(key, default) for key, (_, default) in NORMALIZER_SETTINGS.items()}
