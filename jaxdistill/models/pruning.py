@@ -134,13 +134,13 @@ def energies_of(definition: EncoderDefinition, params: Params, tokens: Tokens) -
     energies: dict[str, Array] = {}
 
     def recorded(path: str, output: Linear, x: Float[Array, "g r l i"], compute_dtype: DTypeLike) -> Array:
-        """The feed-forward network's last layer `output`, which also records the energies of its input."""
+        """Applies `output`, the last layer of a feed-forward network, and records the energies of its input."""
         without_padding = jnp.where(tokens.owner[..., None] >= 0, x, 0.0)
         energy = jnp.einsum("grli,grli->i", without_padding, without_padding)
         energies[path] = energies.get(path, 0.0) + energy  # a shared layer runs several times
         return output(x, compute_dtype)
 
-    for index, layer in enumerate(transformer.layers):  # objects of this call, so that they may be changed
+    for index, layer in enumerate(transformer.layers):  # made by this call, so they may be changed
         layer.output = cast(Linear, partial(recorded, f"transformer/layers/{index}", layer.output))
     transformer(tokens, key=None, compute_dtype=jnp.float32, remat=False)
     return energies

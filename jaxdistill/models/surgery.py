@@ -78,7 +78,7 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
 
 
 def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
-    """The teacher as a student with another pooling, such as `cls`; `pooler` uses the teacher's own pooler, read or not."""
+    """The teacher as a student with another pooling, such as `cls`; `pooler` uses the checkpoint's, even if the teacher does not."""
     chosen, old = Pooling.parse(pooling), model.definition
     if chosen == old.pooling:
         return model

@@ -140,7 +140,7 @@ def unknown_prefixes(tokenizer: Tokenizer, text: str) -> set[int]:
     for word, _ in words:
         if len(word) > model.max_input_chars_per_word:  # always unknown
             continue
-        # From the whole word, WordPiece takes the entries of its longest known beginning, which of a known word is the word.
+        # WordPiece takes the entries of the longest known beginning of the word; of a known word, this is the whole word.
         for end in range(len(word), 0, -1):
             ids = {token.id for token in model.tokenize(word[:end])}
             if unknown not in ids:
@@ -185,7 +185,7 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
     tokenizer = read_tokenizer(folder)
     tokenizer.enable_truncation(model.max_length)
     words = model.params[WORDS]
-    rows = old_ids(model.tokenizer, tokenizer)  # of `words`, for each entry that stays
+    rows = old_ids(model.tokenizer, tokenizer)  # the rows of `words` that stay
     smaller = dataclasses.replace(
         model, tokenizer=tokenizer, tokenizer_folder=folder,
         params=model.params | {WORDS: np.ascontiguousarray(words[rows])},

@@ -45,7 +45,7 @@ def vectors_of_pairs(
 
 
 def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-    """A cross-encoder's score of each pair, or its sentences' cosine; raises `InputError` for NaN, infinity or a zero vector."""
+    """Similarity of each pair, a cross-encoder's score or a cosine; raises `InputError` for NaN, infinity or a zero vector."""
     if not isinstance(model, Scorer):
         vectors, left, right = vectors_of_pairs(model, first, second)
         return np.einsum("ne,ne->n", vectors[left], vectors[right])

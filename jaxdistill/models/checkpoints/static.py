@@ -68,7 +68,7 @@ def without_special_tokens(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokeni
 
 
 def folded(definition: EncoderDefinition, params: Mapping[str, np.ndarray]) -> tuple[EncoderDefinition, Arrays]:
-    """An equivalent encoder without dense layers: those given, which must be linear, are applied to the table. A dropped row is zero."""
+    """An equivalent encoder with its dense layers, which must be linear, applied to its table. The row of `dropped_id` becomes zero."""
     table = np.array(params[TABLE], np.float32)
     for index in range(len(definition.dense)):
         table = table @ np.asarray(params[f"dense/{index}/kernel"], np.float32)
