@@ -25,13 +25,13 @@ if TYPE_CHECKING:  # for editors; `__getattr__` imports the same names
 
 __version__ = "0.1.0"
 
-# The Python API, imported on first use, so that `import jaxdistill` stays cheap: names in modules, and modules.
+# The Python API is imported on first use, so that `import jaxdistill` stays cheap. Names, and the modules that define them:
 _DEFINED_IN = {"InputError": "core", "distill": "training.distill", "load": "models.inference"}
+# Names that are modules, and their paths. Modules of programs can be called like functions (`core.cli.make_callable`).
 _MODULES = {
     "encode": "encode", "evaluate": "evaluate", "export": "export", "mine": "mine", "objectives": "objectives",
     "students": "models.students", "sweep": "sweep", "teachers": "models.teachers",
 }  # fmt: skip
-"""Maps the API's modules to their paths. Modules of programs can be called like functions (`core.cli.make_callable`)."""
 __all__ = [*_DEFINED_IN, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll] - names of both
 
 

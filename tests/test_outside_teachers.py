@@ -42,7 +42,7 @@ def stored(kind, folder, *, objective=None, **options):
     config = Config(objective=objective, teacher=kind, data=data, run=RunOptions(precision="float32"))
     context, student = context_of(config, folder), tiny_model(folder / "student")
     assert not kind.load(context)  # no model of this package
-    store = tokenised_text(data, student, objective.student_views, max_length=16, progress=False)
+    store = tokenised_text(data, student, objective.student_views, length=16, progress=False, chunking=None)
     targets = Targets(config, objective, store, (), kind.labellers(context), progress=False)
     return targets.rows(np.arange(store.rows))
 

@@ -54,16 +54,18 @@ def test_single_sentences_of_any_length_need_few_programs_and_have_the_same_vect
 
 
 @pytest.mark.parametrize(
-    ("sentences", "words"),
+    ("call", "words"),
     [
-        (DataFrame({"text": ["a cat"]}), "takes a list or a column of texts, not DataFrame"),
-        ({"a", "b"}, "takes a list or a column of texts, not set"),
-        (["a", None], "texts, not NoneType None"),
+        (lambda model: model.encode(DataFrame({"text": ["a cat"]})), "a list or a column of texts, not DataFrame"),
+        (lambda model: model.encode({"a", "b"}), "takes a list or a column of texts, not set"),
+        (lambda model: model.encode(["a", None]), "texts, not NoneType None"),
+        (lambda model: model.encode(["a", "b"], role=["query"]), "one role, or a role for each sentence; got 1 for 2"),
+        (lambda model: model.score(["a"], ["a", "b"]), "takes pairs, not 1 first and 2 second sentences"),
     ],
 )
-def test_anything_but_several_texts_is_one_clear_line(embedder, sentences, words):
+def test_anything_but_several_texts_is_one_clear_line(embedder, call, words):
     with pytest.raises(InputError, match=words):
-        embedder.encode(sentences)
+        call(embedder)
 
 
 def test_options_of_encode_mean_the_same_in_sentence_transformers(embedder, library):
@@ -80,10 +82,8 @@ def test_options_of_encode_mean_the_same_in_sentence_transformers(embedder, libr
 
 def test_vectors_of_tokens_equal_sentence_transformers(embedder, library):
     sentences = ["the cat sleeps.", "rain", "the dog, the cat and a rainy day"]
-    actual, expected = (
-        embedder.encode(sentences, output="tokens"),
-        library.encode(sentences, output_value="token_embeddings"),
-    )
+    actual = embedder.encode(sentences, output="tokens")
+    expected = library.encode(sentences, output_value="token_embeddings")
     for tokens, vectors in zip(actual, expected, strict=True):
         np.testing.assert_allclose(tokens.vectors, vectors.numpy(), atol=1e-5)
 

@@ -57,16 +57,13 @@ class Embedder:
         mesh: Mesh | None = None,
         compute_dtype: DTypeLike = jnp.float32,
         batch_size: int = 128,
-        params: Params | None = None,
         shardings: Mapping[str, NamedSharding] | None = None,
     ):
-        """Prepares `model` for `mesh`, by default this process's devices. `params`, which are on it already, replace the model's.
-        Otherwise, the model's are copied to the mesh: laid out by `shardings`, one for each path, or replicated."""
+        """Prepares `model` for `mesh`, by default this process's devices. `shardings` maps the path of each parameter to its layout on
+        the mesh; None: parameters are replicated."""
         self.model = model
         self.mesh = mesh or make_mesh(devices=jax.local_devices())
         self._shardings = shardings
-        if params is not None:
-            self.params = params  # in place of the cached property
         self.batch_size = batch_size
         # A static table has no matrix products that a shorter dtype would speed up.
         self.compute_dtype = jnp.dtype(jnp.float32 if model.definition.architecture.is_static else compute_dtype)
@@ -80,7 +77,6 @@ class Embedder:
 
     @property
     def width(self) -> int:
-        """Width of the vectors."""
         return self.model.definition.embedding_width
 
     def prefix(self, prompt_name: str | None = None, role: str = "", *, prompt: str | None = None) -> str:
@@ -94,8 +90,8 @@ class Embedder:
         if role:
             kind, name, texts = "role", role, model.role_prompts
         else:
-            name = model.default_prompt if prompt_name is None else prompt_name
-            kind, name, texts = "prompt", name or "", {"": "", NO_PROMPT: ""} | model.prompts
+            name = (model.default_prompt or "") if prompt_name is None else prompt_name
+            kind, texts = "prompt", {"": "", NO_PROMPT: ""} | model.prompts
         if name not in texts:
             known = list(filter(None, texts))
             hint = did_you_mean(name, known)
@@ -134,10 +130,12 @@ class Embedder:
           output: `tokens`: return a list of `TokenVectors`, one per sentence; for a single string, one.
 
         Raises:
-          InputError: a sentence is not a string, or the model has no such prompt, role or dimension, or no such vectors.
+          InputError: a sentence is not a string, roles are missing, or the model has no such prompt, role, dimension or vectors.
         """
         texts = _checked([sentences] if isinstance(sentences, str) else sentences, "encode")
         roles = [role or ""] * len(texts) if isinstance(role, str | None) else role
+        if len(roles) != len(texts):
+            raise InputError(f"encode takes one role, or a role for each sentence; got {len(roles)} for {len(texts)}.")
         prefix_of_role = {name: self.prefix(prompt_name, name, prompt=prompt) for name in dict.fromkeys(roles)}
         prompted = [prefix_of_role[name] + text for name, text in zip(roles, texts, strict=True)]
         wants_tokens = output == "tokens"
@@ -153,11 +151,14 @@ class Embedder:
         ids, offsets = [], []
         for name, encoding in zip(roles, self.model.encodings(prompted, offsets=wants_tokens), strict=True):
             ids.append(np.asarray(encoding.ids, np.int32))
-            if wants_tokens:  # counted from the sentence's first character, after its prefix
+            if wants_tokens:  # the offsets are counted from the sentence's first character, after its prefix
                 offsets.append(np.maximum(np.array(encoding.offsets, np.int64) - len(prefix_of_role[name]), 0))
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
             vectors = self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size, tokens=wants_tokens)
-        result = list(map(TokenVectors, map(truncated, vectors), offsets)) if wants_tokens else truncated(vectors)
+        if wants_tokens:
+            result = [TokenVectors(truncated(rows), spans) for rows, spans in zip(vectors, offsets, strict=True)]
+        else:
+            result = truncated(vectors)
         return result[0] if isinstance(sentences, str) else result
 
     encode_query = partialmethod(encode, role="query")
@@ -173,7 +174,8 @@ class Embedder:
         >>> model.similarity(vectors[0], vectors).shape
         (1, 2)
         """
-        left, right = (np.atleast_2d(np.asarray(side, np.float64)) for side in (first, second))
+        left = np.atleast_2d(np.asarray(first, np.float64))
+        right = np.atleast_2d(np.asarray(second, np.float64))
         if self.model.definition.similarity == "dot":
             return (left @ right.T).astype(np.float32)
         return np.clip(unit_rows(left) @ unit_rows(right).T, -1.0, 1.0).astype(np.float32)
@@ -199,10 +201,12 @@ class Embedder:
         """
         first = _checked(first, "score")
         second = _checked(second, "score")
+        if len(first) != len(second):
+            raise InputError(f"score takes pairs, not {len(first)} first and {len(second)} second sentences.")
         if not self.model.definition.reads_pairs:
             encode = partial(self.encode, show_progress_bar=show_progress_bar, params=params)
             return similarities(encode, first, second).astype(np.float32)
-        pairs = [(self.model.prompt + one, other) for one, other in zip(first, second, strict=True)]
+        pairs = [(self.model.prompt + left, right) for left, right in zip(first, second, strict=True)]
         ids, first_lengths = [], []
         for encoding in self.model.encodings(pairs):
             ids.append(np.asarray(encoding.ids, np.int32))
@@ -235,9 +239,8 @@ class Embedder:
         batch_size: int | None = None,
         tokens: bool = False,
     ) -> Any:
-        """Vectors `[n, e]` of tokenised sentences, whose `ids` include special tokens. `advance` is called with each batch's row count.
-        For pairs, `first_lengths` holds the token count of each first sentence, and the result is logits `[n, 1]`. With `tokens`,
-        it is a list with the vectors of each sentence's tokens, `[t, e]`."""
+        """Vectors `[n, e]` of tokenised sentences, special tokens included; with `tokens`, a list of each sentence's token vectors `[t, e]`.
+        Of pairs, logits `[n, 1]`; `first_lengths` are then the token counts of first sentences. `advance` gets each batch's row count."""
         params = self.params if params is None else params
         embed_batch = make_embed(self.model.definition, self.mesh, self.compute_dtype, tokens=tokens)
         batches = self._batches(ids, first_lengths, self.batch_size if batch_size is None else batch_size)
@@ -245,7 +248,7 @@ class Embedder:
         results: Any = [None] * len(ids) if tokens else np.zeros((len(ids), self.width), np.float32)
         # `pairwise` dispatches the next batch before this one is fetched; the extra item makes a pair of the last batch.
         for (rows, result), _ in pairwise(chain(running, [((), None)])):
-            vectors = np.asarray(result)[: len(rows), 0]  # each group holds one sentence
+            vectors = np.asarray(result)[: len(rows), 0]  # of [groups, 1, ...]; the last groups are padding
             if tokens:
                 for row, padded in zip(rows, vectors, strict=True):
                     results[row] = padded[: len(ids[row])].copy()  # a slice would keep the whole batch in memory
@@ -268,17 +271,17 @@ class Embedder:
             multiple = math.ceil(longest / lengths[-1]) * lengths[-1]
             shortest_fit = next((length for length in lengths if length >= longest), multiple)
             length = max(min(shortest_fit, self.model.max_length), longest)
-            full = max(batch_size * SLOTS_PER_SENTENCE // length, 1)
-            rows = order[start : start + full]
+            most = max(batch_size * SLOTS_PER_SENTENCE // length, 1)  # sentences in a full batch
+            rows = order[start : start + most]
             # Few counts, because each is compiled: a power of two or a full batch, rounded up to a multiple of the devices.
             power_of_two = 1 << (len(rows) - 1).bit_length()
-            count = math.ceil(min(power_of_two, full) / devices) * devices
+            count = math.ceil(min(power_of_two, most) / devices) * devices
             tokens = pad(
                 [ids[row] for row in rows], length=length, count=count, pad_id=self.model.definition.architecture.pad_id,
                 firsts=None if first_lengths is None else first_lengths[rows],
             )  # fmt: skip
             yield rows, place(tokens, batch_sharding(self.mesh))
-            start += full
+            start += most
 
 
 def ensemble(members: Sequence[Embedder], *, progress: bool = False) -> PairScorer:
@@ -308,7 +311,7 @@ def _checked(column: Any, caller: str) -> list[str]:
     # `list` of a pyarrow column would hold pyarrow's scalars.
     texts = column.to_pylist() if hasattr(column, "to_pylist") else list(column)
     wrong = [text for text in texts if not isinstance(text, str)]
-    # Iterating over a string, a set or a table gives strings too, but not sentences in order.
+    # Iterating over a string, a set or a table gives strings too, but not sentences in order: `column` itself is wrong.
     if isinstance(column, str | set | frozenset) or hasattr(column, "columns"):
         wrong = [column]
     if wrong:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +15,10 @@ from jaxdistill.data.options import Data
 from jaxdistill.data.text import TEXT, Portion, Roles, columns_of, parse_roles, portions, read, split_specs
 from jaxdistill.data.tokens import TokenStore, build_store
 from jaxdistill.data.views import PAIRS, RATES
-from jaxdistill.models.checkpoints.model import SentenceModel
+from jaxdistill.models.checkpoints.model import SentenceModel, check_size
 
 SAMPLE = 4096  # rows sampled to check a tokenizer or a view, or to choose a length
 DELETING = (*RATES, "delete_one_word")  # views that delete words, and so do not change a sentence of one word
-
-Item = TypeVar("Item")
 
 log = logging.getLogger(__name__)
 
@@ -46,45 +44,40 @@ def student_text(
     if data.chunk_tokens:
         other_columns = {SECOND, *PAIRS, *dict(data.columns)} - {TEXT}
         pairs = [view for view in views if view in other_columns]
+        if pairs or of_rows:
+            reader = f"the view {pairs[0]} reads" if pairs else "the teacher's targets are of"
+            raise InputError(f"data.chunk_tokens={data.chunk_tokens} must be 0, because {reader} whole rows.")
         prompts = [student.role_prompts[role] for portion in text_portions(data) for role in portion.roles]
         around = tokens_around(student.tokenizer, prompts)
+        check_size("data.chunk_tokens", data.chunk_tokens, length, "the maximum length", least=around + 1)
+        if data.chunk_least:
+            check_size("data.chunk_least", data.chunk_least, data.chunk_tokens, "data.chunk_tokens", least=around + 1)
         most = data.chunk_tokens - around
-        least = data.chunk_least - around
-        fits_length = data.chunk_tokens <= length and most >= 1
-        fits_least = not data.chunk_least or 1 <= least <= most
-        if pairs or of_rows or not fits_length or not fits_least:
-            raise InputError(
-                f"data.chunk_tokens={data.chunk_tokens} must be 0 for views of pairs ({', '.join(pairs) or 'none'} here) and targets of whole "
-                f"rows, else {around + 1} to {length}; data.chunk_least={data.chunk_least} 0, or {around + 1} to chunk_tokens."
-            )
-        chunking = Chunking(tokenizer=student.tokenizer, most=most, least=max(0, least))
-    return tokenised_text(data, student, views, max_length=length, chunking=chunking, progress=progress)
+        least = max(0, data.chunk_least - around)
+        chunking = Chunking(tokenizer=student.tokenizer, most=most, least=least)
+    return tokenised_text(data, student, views, length=length, chunking=chunking, progress=progress)
 
 
 def tokenised_text(
-    data: Data,
-    model: SentenceModel,
-    views: Sequence[str],
-    *,
-    max_length: int,
-    progress: bool,
-    chunking: Chunking | None = None,
+    data: Data, model: SentenceModel, views: Sequence[str], *, length: int, progress: bool, chunking: Chunking | None
 ) -> TokenStore:
-    """The text tokenised for a model. Raises `InputError` if too much of a column that its views read is unknown to the tokenizer."""
+    """The text tokenised for `model`, at most `length` tokens per sentence; raises `InputError` if too much of it is unknown."""
     store = build_store(
-        split_specs(data.text), tokenizer=model.tokenizer, max_length=max_length, cache_folder=cache_folder(data.cache_folder),
+        split_specs(data.text), tokenizer=model.tokenizer, max_length=length, cache_folder=cache_folder(data.cache_folder),
         columns=dict(data.columns) or (TEXT,), prompts=model.role_prompts, roles=sentence_roles(data), dedupe=data.dedupe,
         exclude=split_specs(data.exclude), chunking=chunking, progress=progress,
     )  # fmt: skip
     for column in columns_of_views(store, views):
         _check_unknown(data, model, column, store.unknown(column))
     deleting = {view for view in views if view not in store.columns and view.partition(":")[0] in DELETING}
-    rows = np.arange(0, store.rows, -(-store.rows // SAMPLE))  # evenly spaced, at most `SAMPLE`
-    if deleting and (share := float(np.mean(store.counts_of(TEXT, rows).words < 2))) > 0.5:
-        log.warning(
-            "warning: the view %s leaves %.0f %% of the sentences as they are, because they have one word between spaces; "
-            "use mask_span, or another view", ", ".join(sorted(deleting)), 100 * share,
-        )  # fmt: skip
+    if deleting:
+        rows = np.arange(0, store.rows, -(-store.rows // SAMPLE))  # evenly spaced, at most `SAMPLE`
+        unchanged = float(np.mean(store.counts_of(TEXT, rows).words < 2))
+        if unchanged > 0.5:
+            log.warning(
+                "warning: the view %s leaves %.0f %% of the sentences as they are, because they have one word between spaces; "
+                "use mask_span, or another view", ", ".join(sorted(deleting)), 100 * unchanged,
+            )  # fmt: skip
     return store
 
 
@@ -100,6 +93,7 @@ def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: T
 
 
 def _check_unknown(data: Data, model: SentenceModel, column: str, unknown: words.Unknown) -> None:
+    """Logs how much of a column is unknown; raises `InputError` if it is more than `data.max_unknown`."""
     share = max(unknown.shares)
     if share:
         log.info("column %s, tokenizer of %s: %s unknown", column, model.source, unknown)
@@ -147,17 +141,15 @@ def prompted_rows(data: Data, views: Sequence[str], model: SentenceModel) -> Ite
         names = list(portion.columns)
         # With chunks, a portion is a single column, and if that is not `text`, the column identifies the rows.
         key_columns = list(map(names.index, text.identifying(names, chunked=chunked))) or [0]
-        prompts = [
-            (index, model.role_prompts[role])
-            for index, (name, role) in enumerate(zip(names, portion.roles, strict=True))
-            if chunked or name in columns_read(data, views)
-        ]
+        read_columns = names if chunked else columns_read(data, views)
+        indices = [index for index, name in enumerate(names) if name in read_columns]
+        prompts = [model.role_prompts[role] for role in portion.roles]  # of all columns
         for row in read([specs[portion.source]], portion.columns, cache=data.cache_folder):
             if not excluded or text.row_key([row[index] for index in key_columns]) not in excluded:
-                yield [prompt + row[index] for index, prompt in prompts if row[index].strip()]
+                yield [prompts[index] + row[index] for index in indices if row[index].strip()]
 
 
-def evenly_sampled(items: Iterable[Item], most: int) -> list[Item]:
+def evenly_sampled(items: Iterable[Any], most: int) -> list[Any]:
     """Every n-th item, where n is the smallest power of 2 that leaves at most `most`; reads the items once."""
     sample, step = [], 1
     for number, item in enumerate(items):

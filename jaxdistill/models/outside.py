@@ -45,7 +45,7 @@ class Reranker:
     """A cross-encoder, also a causal one, that sentence-transformers runs; it never runs code that comes with a model."""
 
     def __init__(self, source: str, *, prompt: str = "", max_length: int = 0, batch_size: int = 32):
-        """`source` begins with `PREFIX`; the other arguments are as in `inference.load`."""
+        """`source` begins with `PREFIX`; `prompt` is a prompt's name or text; `max_length` 0 is the model's own."""
         self.source = source
         self._name = source.removeprefix(PREFIX)
         self._batch_size = batch_size

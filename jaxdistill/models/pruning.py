@@ -72,7 +72,7 @@ def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: 
         log.info("student: layers %s are the closest to all of them: %.3f", ", ".join(map(str, winner)), score)
         return score, winner
 
-    score = 1.0
+    score = 1.0  # of all layers
     while len(layers) > count:
         score, layers = closest([[layer for layer in layers if layer != dropped] for dropped in layers])
     # A layer that was dropped early may now be worth more than one that was kept.
@@ -102,9 +102,10 @@ def pruned(model: SentenceModel, units: int, energies: Mapping[str, Float[Array,
     for index in range(1 if old.shared_layers else old.layers):
         # `energies` are the whole model's, so the units that one layer loses do not change the scores of others.
         layer = f"transformer/layers/{index}"
-        output = f"{layer}/output/kernel"
+        output = f"{layer}/output/kernel"  # [units, d]: one row for each unit
         scores = np.sum(np.square(np.asarray(params[output], np.float32)), axis=1) * np.asarray(energies[layer])
         chosen = np.sort(np.argsort(-scores, kind="stable")[:units])
+        # Kernels [d, units] and biases [units] of the layers before the activation; some families have no gate or biases.
         inputs = [f"{layer}/{part}/{leaf}" for part in ("gate", "intermediate") for leaf in ("kernel", "bias")]
         params |= {path: params[path][..., chosen] for path in inputs if path in params}
         params[output] = params[output][chosen]
@@ -133,12 +134,13 @@ def energies_of(definition: EncoderDefinition, params: Params, tokens: Tokens) -
     energies: dict[str, Array] = {}
 
     def recorded(path: str, output: Linear, x: Float[Array, "g r l i"], compute_dtype: DTypeLike) -> Array:
+        """Applies `output`, the last layer of a feed-forward network, and records the energies of its input."""
         without_padding = jnp.where(tokens.owner[..., None] >= 0, x, 0.0)
         energy = jnp.einsum("grli,grli->i", without_padding, without_padding)
         energies[path] = energies.get(path, 0.0) + energy  # a shared layer runs several times
         return output(x, compute_dtype)
 
-    for index, layer in enumerate(transformer.layers):
+    for index, layer in enumerate(transformer.layers):  # made by this call, so they may be changed
         layer.output = cast(Linear, partial(recorded, f"transformer/layers/{index}", layer.output))
     transformer(tokens, key=None, compute_dtype=jnp.float32, remat=False)
     return energies

@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,7 +13,8 @@ from jaxdistill.encoders.families import cross_definition
 from jaxdistill.encoders.layers import INITIAL_DEVIATION, uniform_as_torch
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.checkpoints.model import POOLER, SentenceModel, check_size
-from jaxdistill.models.checkpoints.modules import sentence_tensors
+from jaxdistill.models.checkpoints.modules import dense_names
+from jaxdistill.models.checkpoints.weights import Arrays
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,6 @@ POSITIONS_PER_WORD, POSITIONS = 4, 32
 def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
     """The indices, among `depth` layers, that `choice` names; `even:3` of 6 are 1, 3, 5, so the last is always kept."""
     kind, _, number = choice.partition(":")
-    chosen: Sequence[int] = ()
     try:
         if kind == "last":
             chosen = range(depth - int(number), depth)
@@ -39,10 +38,10 @@ def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
             chosen = [round((index + 1) * depth / int(number)) - 1 for index in range(int(number))]
         else:
             chosen = [int(part) for part in choice.split(",")]
-    except ValueError:  # not a number: nothing is chosen
-        pass
-    ascending = sorted({*chosen})
-    if not chosen or list(chosen) != ascending or not set(chosen) <= set(range(depth)):
+    except ValueError:  # not a number
+        chosen = []
+    is_ascending = list(chosen) == sorted({*chosen})
+    if not chosen or not is_ascending or not set(chosen) <= set(range(depth)):
         raise InputError(
             f"student.layers={choice!r} does not fit an encoder of {depth} layers; use last:3, first:3, even:3, greedy:3 or a list such as "
             "1,3,5 (counted from 0), in ascending order."
@@ -56,22 +55,22 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
     chosen = layer_indices(layers, old.layers)
     params = {path: array for path, array in model.params.items() if not path.startswith(LAYERS)}
     stored = (0,) if old.shared_layers else chosen  # shared layers have one set of weights
-    for new, index in enumerate(stored):
-        prefix = f"{LAYERS}{index}/"
+    for new_index, old_index in enumerate(stored):
+        prefix = f"{LAYERS}{old_index}/"
         layer = {path.removeprefix(prefix): array for path, array in model.params.items() if path.startswith(prefix)}
-        if new == 0 and not old.first_norm and "attention/norm/scale" in layer:
+        if new_index == 0 and not old.first_norm and "attention/norm/scale" in layer:
             # A family whose first layer has no norm before attention. The scale of the norm is multiplied into queries, keys and
             # values instead, which is exact if the norm of the embeddings has scale 1.
-            scale = layer["attention/norm/scale"].astype(np.float32)[:, None]
+            scale = layer["attention/norm/scale"].astype(np.float32)[:, None]  # of the inputs of kernels [in, out]
             layer = {path: array for path, array in layer.items() if not path.startswith("attention/norm/")}
             kernels = [f"attention/{part}/kernel" for part in ("query", "key", "value")]
             layer |= {path: layer[path].astype(np.float32) * scale for path in kernels}
-        params |= {f"{LAYERS}{new}/{path}": array for path, array in layer.items()}
-    without_window = [layer for layer in range(old.layers) if not old.kind(layer).window]
+        params |= {f"{LAYERS}{new_index}/{path}": array for path, array in layer.items()}
+    without_window = [index for index in range(old.layers) if not old.kind(index).window]
     if without_window and set(without_window).isdisjoint(chosen):
         logger.warning(
             "student.layers=%s keeps only layers that see %d tokens on each side; those that see the whole sentence are %s",
-            layers, max(old.kind(layer).window for layer in chosen), ",".join(map(str, without_window)),
+            layers, max(old.kind(index).window for index in chosen), ",".join(map(str, without_window)),
         )  # fmt: skip
     definition = dataclasses.replace(model.definition, architecture=old.with_layers(chosen))
     source = f"{model.source}, layers {', '.join(map(str, chosen))}"
@@ -79,7 +78,7 @@ def from_layers(model: SentenceModel, layers: str) -> SentenceModel:
 
 
 def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
-    """The teacher as a student with another pooling, such as `cls`; `pooler` uses the checkpoint's own pooler."""
+    """The teacher as a student with another pooling, such as `cls`; `pooler` uses the checkpoint's, even if the teacher does not."""
     chosen, old = Pooling.parse(pooling), model.definition
     if chosen == old.pooling:
         return model
@@ -98,8 +97,8 @@ def with_pooling(model: SentenceModel, pooling: str) -> SentenceModel:
 def fresh(
     template: SentenceModel, key: jax.Array, *, width: int, depth: int, heads: int = 0, intermediate: int = 0
 ) -> SentenceModel:
-    """A randomly initialised student with the family, tokenizer, prompts and pooling of `template`. The sizes are the options of
-    `students.Fresh`."""
+    """A randomly initialised student with the family, tokenizer, prompts and pooling of `template`. `depth` counts layers; 0 `heads`: one
+    for each 64 of `width`; 0 `intermediate`: a feed-forward network of 4 times the `width`."""
     old, pooling = template.definition.architecture, template.definition.pooling
     # Layers repeat the template's kinds in order. Head widths are new, and there are as many key heads as query heads.
     architecture = dataclasses.replace(
@@ -146,31 +145,32 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
     return dataclasses.replace(model, definition=definition, params=params, source=source, unread_pooler={})
 
 
-def _fitted_embeddings(model: SentenceModel, width: int) -> dict[str, np.ndarray]:
+def _fitted_embeddings(model: SentenceModel, width: int) -> Arrays:
     """Compact embeddings, by path, with which the layers' input changes little. The tables are the model's, projected to the first
     right singular vectors of its centred word table; least squares over the vocabulary give the projection back."""
     old = model.definition.architecture
-    word = model.params[EMBEDDINGS + "word/embedding"]
+    word = model.params[EMBEDDINGS + "word/embedding"]  # [entries, d]
     position = model.params[EMBEDDINGS + "position/embedding"][old.position_offset :]
     types = model.params.get(EMBEDDINGS + "token_type/embedding", np.zeros((2, old.hidden_size), np.float32))
     # `eigh` sorts ascending: the last eigenvectors are the principal components.
     _, vectors = np.linalg.eigh(np.cov(word.astype(np.float64), rowvar=False))
-    basis = vectors[:, ::-1][:, :width].astype(np.float32)
+    basis = vectors[:, ::-1][:, :width].astype(np.float32)  # [d, width]
     tables = [(table @ basis).astype(np.float32) for table in (word, position, types)]
-    # The positions of a word are derived from its index, so that every position occurs.
+    # The sample has every word at several positions, which are derived from its id so that all positions occur.
     ids = np.tile(np.arange(len(word)), POSITIONS_PER_WORD)
     shifts = np.repeat(np.arange(POSITIONS_PER_WORD), len(word))
     positions = (ids * 7 + shifts * 13) % min(POSITIONS, len(position))
 
     def normalized_sums(word: np.ndarray, position: np.ndarray, types: np.ndarray) -> np.ndarray:
+        """The embedding block's output for the sample, before the scale and bias of its norm."""
         sums = word[ids] + position[positions] + types[0]
         centred = sums - sums.mean(axis=1, keepdims=True)
         return centred / np.sqrt(np.mean(centred * centred, axis=1, keepdims=True) + old.layer_norm_eps)
 
-    target = normalized_sums(word, position, types)
     # The compact block's norm keeps a scale of 1 and a bias of 0: the projection takes over the old ones.
+    target = normalized_sums(word, position, types)  # [sample, d]
     target = target * model.params[EMBEDDINGS + "norm/scale"] + model.params[EMBEDDINGS + "norm/bias"]
-    inputs = normalized_sums(*tables)
+    inputs = normalized_sums(*tables)  # [sample, width]
     inputs = np.concatenate([inputs, np.ones((len(inputs), 1), np.float32)], axis=1)  # the last column is for the bias
     solution = np.linalg.solve((inputs.T @ inputs).astype(np.float64), (inputs.T @ target).astype(np.float64))
     names = ("word/embedding", "position/embedding", "token_type/embedding", "projection/kernel", "projection/bias")
@@ -186,7 +186,7 @@ def truncated(model: SentenceModel, width: int) -> SentenceModel:
     if width == old:
         return model
     if dense and isinstance(dense[-1], Dense):
-        params = {path: model.params[path][..., :width] for path in sentence_tensors(len(dense) - 1, dense[-1])}
+        params = {path: model.params[path][..., :width] for path in dense_names(len(dense) - 1, dense[-1])}
         dense = (*dense[:-1], dataclasses.replace(dense[-1], out_features=width))
     else:
         params = {f"dense/{len(dense)}/kernel": np.eye(old, width, dtype=np.float32)}
@@ -199,8 +199,8 @@ def truncated(model: SentenceModel, width: int) -> SentenceModel:
 def add_head(
     model: SentenceModel, out_features: int, *, key: jax.Array, activation: str = "tanh", init: str = "uniform"
 ) -> SentenceModel:
-    """The model with one more dense layer on its pooled sentences; `init` is described at `Headed.head_init`. On a static encoder, the
-    layer has no bias, so that the export can fold it into the table."""
+    """The model with one more dense layer on its pooled sentences. `init` of its kernel is `identity`, `normal`, or `uniform` as in torch.
+    On a static encoder, the layer has no bias, so that the export can fold it into the table."""
     dense, width = model.definition.dense, model.definition.embedding_width
     bias = np.zeros(out_features, np.float32)
     if init == "identity":
@@ -234,7 +234,7 @@ def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
     if not has_pooler:
         params = {path: array for path, array in params.items() if not path.startswith(POOLER)}
     new_layers = {f"dense/{index}": dense.out_features for index, dense in enumerate(definition.dense)}
-    # NOTE: a pooler of zeros, which exports of encoders without a pooler have, is replaced.
+    # NOTE: a pooler of zeros is replaced by a new one. Exports of encoders without a pooler have it.
     if has_pooler and not np.any(params.get(POOLER + "kernel", 0.0)):
         new_layers["transformer/pooler"] = width
     keys = jax.random.split(key, len(new_layers))

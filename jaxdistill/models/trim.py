@@ -26,6 +26,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from jaxdistill.core import InputError, unknown_id
 from jaxdistill.core.files import make_folder_atomic
 from jaxdistill.core.paths import cache_folder
+from jaxdistill.data.chunks import bare
 from jaxdistill.data.options import Data
 from jaxdistill.data.text import TEXT, columns_of, content_digest, is_plain, read, used_roles
 from jaxdistill.encoders.hugging_face import read_settings
@@ -57,8 +58,9 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
         for token in processor.get("special_tokens", {}).values():
             special |= set(token["tokens"])
     entries = {entry_of_id[id] for id in used if id in entry_of_id} | (special & ids.keys())
-    entries |= _entries_around(entries, content, ids.keys())
+    entries |= _spelling_entries(entries, content, ids.keys())
     new_ids = {old: new for new, old in enumerate(sorted(ids[entry] for entry in entries))}
+    # The vocabulary with its new ids, and the merges of which both parts and the result stay.
     if model["type"] == "Unigram":
         model["vocab"] = [piece for old, piece in enumerate(model["vocab"]) if old in new_ids]
         model["unk_id"] = new_ids.get(model["unk_id"])
@@ -66,6 +68,7 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
         model["vocab"] = {entry: new_ids[old] for entry, old in model["vocab"].items() if old in new_ids}
     if model["type"] == "BPE":
         model["merges"] = [pair for pair in model["merges"] if {*pair, "".join(pair)} <= model["vocab"].keys()]
+    # The new ids of added tokens, and of the post-processor's special tokens: `sep` and `cls` are pairs `[text, id]`.
     added = [token | {"id": new_ids[token["id"]]} for token in content["added_tokens"] if token["id"] in new_ids]
     for processor in processors:
         for role in {"sep", "cls"} & processor.keys():
@@ -75,34 +78,34 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
     return Tokenizer.from_str(tokenizer_json(content | {"added_tokens": added}))
 
 
-def _entries_around(entries: Set[str], content: Mapping[str, Any], vocabulary: Set[str]) -> set[str]:
-    """Entries that must stay with `entries`, see the top of this file; `content` is the whole tokenizer's, as JSON."""
+def _spelling_entries(entries: Set[str], content: Mapping[str, Any], vocabulary: Set[str]) -> set[str]:
+    """Entries of the `vocabulary` that spell `entries` and other words, see the top of this file. `content` is the tokenizer's JSON."""
     model = content["model"]
-    around = set[str]()
+    spelling = set[str]()
     if model["type"] != "WordLevel":
         # The characters of the entries and of ASCII, and bytes, spell other words.
         prefix = model.get("continuing_subword_prefix") or ""
         characters = {character for entry in entries for character in entry.removeprefix(prefix)}
         characters |= set(string.printable)
-        around |= characters | {prefix + character for character in characters}
+        spelling |= characters | {prefix + character for character in characters}
         if model.get("byte_fallback"):
-            around |= set(BYTES)
+            spelling |= set(BYTES)
         if any('"ByteLevel"' in json.dumps(content.get(step)) for step in ("pre_tokenizer", "normalizer")):
-            around |= set(pre_tokenizers.ByteLevel.alphabet())
-        around &= vocabulary
+            spelling |= set(pre_tokenizers.ByteLevel.alphabet())
+        spelling &= vocabulary
     if model["type"] == "BPE":
         # The results of all merges that lead from characters to an entry, in the order in which BPE makes them.
         ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
-        for entry in (entries | around) - {token["content"] for token in content["added_tokens"]}:
+        for entry in (entries | spelling) - {token["content"] for token in content["added_tokens"]}:
             symbols = list(entry)
             while pairs := [(ranks[pair], index) for index, pair in enumerate(pairwise(symbols)) if pair in ranks]:
-                index = min(pairs)[1]  # the leftmost pair of the lowest rank
+                _, index = min(pairs)  # the leftmost pair of the lowest rank
                 symbols[index : index + 2] = [symbols[index] + symbols[index + 1]]
-                around.add(symbols[index])
+                spelling.add(symbols[index])
     if model["type"] == "Unigram":
         least_likely, _ = min(model["vocab"], key=itemgetter(1))
-        around.add(least_likely)
-    return around
+        spelling.add(least_likely)
+    return spelling
 
 
 def old_ids(before: Tokenizer, after: Tokenizer) -> Integer[np.ndarray, " v"]:
@@ -126,8 +129,8 @@ def write(tokenizer: Tokenizer, origin: Path, folder: Path) -> None:
 
 
 def unknown_prefixes(tokenizer: Tokenizer, text: str) -> set[int]:
-    """Ids of the entries that WordPiece takes before it fails, so that the whole word is unknown. They must stay: without them, it
-    could take shorter entries and succeed, and the word would be known. Empty for other kinds of tokenizers."""
+    """Ids of the entries that WordPiece takes from an unknown word before it fails. They must stay: without them, it could take shorter
+    entries and succeed, and the word would be known. Empty for other kinds of tokenizers."""
     model, unknown = tokenizer.model, unknown_id(tokenizer)
     if not isinstance(model, models.WordPiece):
         return set()
@@ -137,7 +140,7 @@ def unknown_prefixes(tokenizer: Tokenizer, text: str) -> set[int]:
     for word, _ in words:
         if len(word) > model.max_input_chars_per_word:  # always unknown
             continue
-        # The entries that are taken from the whole word are those of its longest known beginning.
+        # WordPiece takes the entries of the longest known beginning of the word; of a known word, this is the whole word.
         for end in range(len(word), 0, -1):
             ids = {token.id for token in model.tokenize(word[:end])}
             if unknown not in ids:
@@ -151,14 +154,15 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
     `data.columns` are read, also those that the training does not use, because the student may be for more languages."""
     columns = columns_of(dict(data.columns) or (TEXT,))
     architecture = model.definition.architecture
-    # In any text, these stay: ids of padding, prompts and named special tokens, and those below RoBERTa's position offset.
+    # These ids stay with any text: of padding, prompts and named special tokens, and those below RoBERTa's position offset.
     needed = {architecture.pad_id, *range(architecture.position_offset)}
     for prompt in model.prompts.values():
         needed |= set(model.tokenizer.encode(prompt).ids)
     named = (model.tokenizer.token_to_id(token) for token in named_tokens(model.tokenizer_folder))
     needed |= {id for id in named if id is not None}
-    prompts = sorted({model.role_prompts[role] for role in ("", *used_roles(sentence_roles(data)))})
-    cache_key = [FORMAT, content_digest(specs), columns, model.tokenizer.to_str(), prompts, sorted(needed)]
+    # Each sentence is read after every one of these, whichever role its column has.
+    role_prompts = sorted({model.role_prompts[role] for role in ("", *used_roles(sentence_roles(data)))})
+    cache_key = [FORMAT, content_digest(specs), columns, model.tokenizer.to_str(), role_prompts, sorted(needed)]
     digest = hashlib.sha256(json.dumps(cache_key, sort_keys=True).encode()).hexdigest()[:32]
     folder = cache_folder(data.cache_folder) / "tokenizers" / digest
 
@@ -166,9 +170,9 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
         for spec in specs:
             # A plain text has a single column.
             for row in read([spec], {TEXT: TEXT} if is_plain(spec) else columns, cache=data.cache_folder):
-                yield from (prompt + cell.strip() for cell in row if cell.strip() for prompt in prompts)
+                yield from (prompt + cell.strip() for cell in row if cell.strip() for prompt in role_prompts)
 
-    def fill(unfinished: Path) -> None:
+    def write_trimmed(unfinished: Path) -> None:
         used, digest_before = _tokens(model.tokenizer, sentences(), np.arange(len(model.params[WORDS])))
         smaller = trimmed(model.tokenizer, needed | used)
         _, digest_after = _tokens(smaller, sentences(), old_ids(model.tokenizer, smaller))
@@ -177,11 +181,11 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
         write(smaller, model.tokenizer_folder, unfinished)
 
     if not folder.is_dir():
-        make_folder_atomic(folder, fill, what="the trimmed tokenizer")
+        make_folder_atomic(folder, write_trimmed, what="the trimmed tokenizer")
     tokenizer = read_tokenizer(folder)
     tokenizer.enable_truncation(model.max_length)
     words = model.params[WORDS]
-    rows = old_ids(model.tokenizer, tokenizer)
+    rows = old_ids(model.tokenizer, tokenizer)  # the rows of `words` that stay
     smaller = dataclasses.replace(
         model, tokenizer=tokenizer, tokenizer_folder=folder,
         params=model.params | {WORDS: np.ascontiguousarray(words[rows])},
@@ -193,18 +197,17 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
     return smaller.with_architecture(vocab_size=len(rows), pad_id=new_pad_id)
 
 
-def _tokens(tokenizer: Tokenizer, sentences: Iterator[str], old_ids: Integer[np.ndarray, " v"]) -> tuple[set[int], str]:
-    """Ids that occur in a text or in `unknown_prefixes`, and a digest of the text's tokens. `old_ids` maps the tokenizer's ids to the
-    untrimmed one's, so that digests before and after trimming can be compared."""
-    tokenizer = Tokenizer.from_str(tokenizer.to_str())  # a copy, because the model's must keep its truncation
-    tokenizer.no_truncation()
+def _tokens(tokenizer: Tokenizer, texts: Iterator[str], ids_before: Integer[np.ndarray, " v"]) -> tuple[set[int], str]:
+    """Ids that occur in the texts or in `unknown_prefixes`, and a digest of the texts' tokens. `ids_before` maps the tokenizer's ids to
+    the untrimmed one's, so that digests before and after trimming can be compared."""
+    tokenizer = bare(tokenizer)  # a copy, because the model's must keep its truncation
     unknown = unknown_id(tokenizer)
     used = set[int]()
     digest = hashlib.sha256()
-    while chunk := list(islice(sentences, 4096)):
-        for sentence, encoding in zip(chunk, tokenizer.encode_batch(chunk), strict=True):
+    while chunk := list(islice(texts, 4096)):
+        for text, encoding in zip(chunk, tokenizer.encode_batch(chunk), strict=True):
             used.update(encoding.ids)
-            digest.update(old_ids[np.array(encoding.ids, np.int64)].tobytes() + b"|")
+            digest.update(ids_before[np.array(encoding.ids, np.int64)].tobytes() + b"|")
             if unknown in encoding.ids:
-                used |= unknown_prefixes(tokenizer, sentence)
+                used |= unknown_prefixes(tokenizer, text)
     return used, digest.hexdigest()

@@ -35,18 +35,17 @@ def vectors_of_pairs(
 ) -> tuple[Float[np.ndarray, "rows e"], Integer[np.ndarray, " n"], Integer[np.ndarray, " n"]]:
     """Unit vectors of the distinct sentences, and for each pair the rows of its first and of its second sentence. `roles` lists the
     roles of all first, then of all second sentences; a sentence with two roles is embedded once for each."""
-    texts = list(zip([*first, *second], roles or [""] * (len(first) + len(second)), strict=True))
-    row_of_text = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+    inputs = list(zip([*first, *second], roles or [""] * (len(first) + len(second)), strict=True))  # and their roles
+    row_of_input = {distinct: row for row, distinct in enumerate(dict.fromkeys(inputs))}
     if roles:
-        embed = partial(cast(RoleEmbed, embed), role=[role for _, role in row_of_text])
-    vectors = unit_vectors(embed, [sentence for sentence, _ in row_of_text])
-    rows = np.array([row_of_text[text] for text in texts], np.int64)
+        embed = partial(cast(RoleEmbed, embed), role=[role for _, role in row_of_input])
+    vectors = unit_vectors(embed, [sentence for sentence, _ in row_of_input])
+    rows = np.array([row_of_input[key] for key in inputs], np.int64)
     return vectors, rows[: len(first)], rows[len(first) :]
 
 
 def similarities(model: Embed | Scorer, first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " n"]:
-    """Similarity of each pair: a cross-encoder's score, or the cosine of the two sentences' vectors. Each distinct sentence is
-    embedded once. Raises `InputError` for NaN, infinity or a zero vector."""
+    """Similarity of each pair, a cross-encoder's score or a cosine; raises `InputError` for NaN, infinity or a zero vector."""
     if not isinstance(model, Scorer):
         vectors, left, right = vectors_of_pairs(model, first, second)
         return np.einsum("ne,ne->n", vectors[left], vectors[right])

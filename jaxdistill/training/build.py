@@ -555,7 +555,7 @@ class Targets:
         if not teacher_views or objective.reads:  # the teacher reads nothing, or the student's tokens
             return
         if isinstance(teacher, Live):
-            options = {"max_length": teachers[0].max_length, "chunking": store.chunking, "progress": progress}
+            options = {"length": teachers[0].max_length, "chunking": store.chunking, "progress": progress}
             self.store = model_text.tokenised_text(config.data, teachers[0], teacher_views, **options)
         elif absent and (teacher.models or isinstance(teacher, OutsideVectors)):
             columns = len(objective.scored) - 1 if teacher.scores_pairs else self.width  # the query has no score

@@ -167,7 +167,7 @@ class Evaluator:
     def __init__(self, run: "Run", record: dict[str, Any]):
         self.run = run
         student = run.config.student.evaluated(run.student)
-        self.embedder = Embedder(student, mesh=run.mesh, compute_dtype=run.compute_dtype, params={})
+        self.embedder = Embedder(student, mesh=run.mesh, compute_dtype=run.compute_dtype)
         self.record = record
         evals = run.config.evals
         patience_steps = evals.patience_epochs * run.batches.steps_per_epoch

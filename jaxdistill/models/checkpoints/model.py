@@ -23,9 +23,9 @@ from jaxdistill.encoders.families import cross_definition, family, head_names
 from jaxdistill.encoders.hugging_face import QUANTISED, read_settings, refuse_others, tensor_names
 from jaxdistill.encoders.sentence import param_shapes, with_stacks
 from jaxdistill.models.checkpoints import static
-from jaxdistill.models.checkpoints.modules import Modules, read_modules, sentence_tensors
+from jaxdistill.models.checkpoints.modules import Modules, dense_names, read_modules
 from jaxdistill.models.checkpoints.tokenizer import length_limit, passes_token_types, read_tokenizer
-from jaxdistill.models.checkpoints.weights import params_from_tensors, read_checkpoint, with_transposed_kernel
+from jaxdistill.models.checkpoints.weights import Arrays, params_from_tensors, read_checkpoint, with_transposed_kernel
 
 logger = logging.getLogger(__name__)
 
@@ -78,17 +78,16 @@ def read_card(folder: Path, source: str) -> dict[str, tuple[str, ...]]:
     except Exception:  # a missing or broken card must not stop the model from loading
         data = {}
 
-    def texts(key: str) -> tuple[str, ...]:
-        value = data.get(key)
+    def texts(value: Any) -> tuple[str, ...]:
         values = value if isinstance(value, list) else [value]
         return tuple(text for text in values if isinstance(text, str))
 
-    base_models = texts("base_model") if (folder / MARK).is_file() else ()
-    return {"base_models": base_models or (public_name(source),), "languages": texts("language")}
+    base_models = texts(data.get("base_model")) if (folder / MARK).is_file() else ()
+    return {"base_models": base_models or (public_name(source),), "languages": texts(data.get("language"))}
 
 
 def check_size(option: str, size: int, most: int, limit: str, *, least: int = 1) -> None:
-    """Raises `InputError` unless `size`, the value of `option`, is from `least` to `most`. `limit` says what `most` is."""
+    """Raises `InputError` unless `size`, the value of `option`, is from `least` to `most`. `limit` explains `most` in the message."""
     if not least <= size <= most:
         raise InputError(f"{option}={size} must be from {least} to {most}, {limit}.")
 
@@ -113,7 +112,7 @@ class SentenceModel:
     """A sentence encoder, or a cross-encoder, with its weights, tokenizer and prompts."""
 
     definition: EncoderDefinition
-    params: dict[str, np.ndarray]
+    params: Arrays
     """A flat dict by path, on the host, in float32; of a model loaded as `frozen`, in the dtype of the file."""
     tokenizer: tokenizers.Tokenizer  # truncates to `max_length`; does not pad
     max_length: int  # maximum tokens per sentence, special tokens included
@@ -182,10 +181,10 @@ class SentenceModel:
     def with_role_prompts(self, prompts: Mapping[str, str]) -> "SentenceModel":
         """The same model with other prompts for some roles. `prompts` maps a role to a prompt as in `prompt_text`; an empty string
         keeps the role's present prompt."""
-        texts = {role: prompt_text(self.prompts, prompt) for role, prompt in prompts.items() if prompt}
-        # Stored under the role's own name, even if the checkpoint has it under another (`passage`) or lacks it.
-        kept = {role: self.role_prompts[role] for role in prompts}
-        return dataclasses.replace(self, prompts=self.prompts | kept | texts)
+        # Each is stored under the role's own name, even if the checkpoint has it under another (`passage`) or lacks it.
+        present = {role: self.role_prompts[role] for role in prompts}
+        new = {role: prompt_text(self.prompts, prompt) for role, prompt in prompts.items() if prompt}
+        return dataclasses.replace(self, prompts=self.prompts | present | new)
 
     def with_architecture(self, **changes: Any) -> "SentenceModel":
         """The same model with other values of some fields of its `Architecture`."""
@@ -197,7 +196,7 @@ class SentenceModel:
         return dataclasses.replace(self, definition=dataclasses.replace(self.definition, normalize=False))
 
     def frozen_params(self, mesh: Mesh) -> FrozenParams:
-        """Its parameters for `place_frozen`. Except on CPUs, parameters of equal layers are joined in lists, see `with_stacks`."""
+        """The parameters as `place_frozen` takes them. Except on CPUs, the arrays of layers that repeat are in lists, to be stacked."""
         return with_stacks(self.definition.architecture, mesh, self.params, list)
 
     def with_length(self, length: int) -> "SentenceModel":
@@ -214,34 +213,28 @@ class SentenceModel:
 def load_model(
     spec: str, *, pooling: str = "", max_length: int = 0, prompt: str = "", frozen: bool = False, plugins: str = ""
 ) -> SentenceModel:
-    """Loads a sentence encoder, or a cross-encoder, which is a classifier of one label. The arguments are those of `inference.load`.
-    With a `pooling`, the body of a cross-encoder is read as a sentence encoder. `frozen`, for a model that is not trained, keeps
-    weights in the stored dtype. `plugins` are separated by commas."""
+    """Loads a sentence encoder, or a cross-encoder, which is a classifier of one label. `pooling`, `max_length` and `prompt` (its name or
+    text) replace the checkpoint's unless empty or 0; with a `pooling`, a cross-encoder's body is read as a sentence encoder. `frozen`,
+    for a model that is not trained, keeps weights in the stored dtype. `plugins` are modules or files, separated by commas."""
     use_plugins(plugins)
     folder = locate(str(spec))
     with while_reading(folder):
         modules = read_modules(folder)
         root = modules.transformer
-        params: dict[str, np.ndarray] = {}
-        unread_pooler: dict[str, np.ndarray] = {}
         if modules.is_static:
-            architecture, params[static.TABLE], tokenizer, limit = static.read(root)
+            architecture, table, tokenizer, limit = static.read(root)
+            definition = _definition(architecture, modules, pooling, folder)
+            params = {static.TABLE: table}
+            unread_pooler = {}
         else:
-            architecture = read_architecture(root)
+            architecture = _with_positions(read_architecture(root), modules.max_length, folder)
             limit = modules.max_length or length_limit(root)
-            # Without a table of positions, a text may be longer than config.json says.
-            if modules.max_length > architecture.longest and not architecture.position_table:
-                if architecture.family == "nomic_bert":  # its reference code rescales the positions of longer texts
-                    logger.warning("%s: texts are cut at %d tokens", folder, architecture.longest)
-                else:
-                    architecture = dataclasses.replace(architecture, max_positions=modules.max_length)
             tokenizer = read_tokenizer(root, vocab_size=architecture.vocab_size, lower_case=modules.lower_case)
-        # After the architecture, so that an unknown family is reported before a missing pooling.
-        definition = _definition(architecture, modules, pooling, folder)
-        if not modules.is_static:
+            definition = _definition(architecture, modules, pooling, folder)
             params, unread_pooler = _transformer_params(definition, root, frozen=frozen)
         for index, (layer, layer_folder) in enumerate(modules.dense):
-            tensors, names = read_checkpoint(layer_folder), sentence_tensors(index, layer)
+            tensors = read_checkpoint(layer_folder)
+            names = dense_names(index, layer)
             params |= params_from_tensors(tensors, names, param_shapes(definition), source=str(layer_folder))
     longest = architecture.longest
     if max_length:
@@ -261,12 +254,22 @@ def load_model(
     return model.with_prompt(prompt) if prompt else model
 
 
+def _with_positions(architecture: Architecture, length: int, folder: Path) -> Architecture:
+    """The architecture for texts of `length` tokens, which may be more than `config.json` says unless there is a table of positions."""
+    if architecture.position_table or length <= architecture.longest:
+        return architecture
+    if architecture.family == "nomic_bert":  # its reference code rescales the positions of longer texts
+        logger.warning("%s: texts are cut at %d tokens", folder, architecture.longest)
+        return architecture
+    return dataclasses.replace(architecture, max_positions=length)
+
+
 def _definition(architecture: Architecture, modules: Modules, pooling: str, folder: Path) -> EncoderDefinition:
     """The encoder that `modules` describe. A `pooling` that is not empty replaces theirs, or their classification head."""
     chosen = Pooling.parse(pooling) if pooling else modules.pooling
     labels = modules.labels
     stated = f"head of {labels} label(s)" if labels else modules.pooling
-    if pooling and stated not in (None, chosen):
+    if pooling and stated is not None and stated != chosen:
         logger.warning("%s: pooling=%s instead of the checkpoint's own %s", folder, pooling, stated)
     if chosen is not None:
         architecture = dataclasses.replace(architecture, pooler=chosen.tokens == "pooler")
@@ -291,9 +294,7 @@ def read_architecture(folder: Path) -> Architecture:
         return family(config["model_type"]).architecture(config)
 
 
-def _transformer_params(
-    definition: EncoderDefinition, folder: Path, *, frozen: bool
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def _transformer_params(definition: EncoderDefinition, folder: Path, *, frozen: bool) -> tuple[Arrays, Arrays]:
     """The parameters of a transformer, with a cross-encoder's head, and those of a pooler that the definition does not use."""
     tensors = read_checkpoint(folder)
     shapes = param_shapes(definition)
@@ -309,14 +310,15 @@ def _transformer_params(
         if len(params.get(TOKEN_TYPES, ())) > 1 and not passes_token_types(folder):
             logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json says", folder)
             params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
-    if POOLER + "kernel" in params:  # the definition uses it
-        return params, {}
-    width = definition.architecture.hidden_size
+    uses_pooler = POOLER + "kernel" in params
+    return params, {} if uses_pooler else _trained_pooler(tensors, definition.architecture.hidden_size)
+
+
+def _trained_pooler(tensors: Mapping[str, np.ndarray], width: int) -> Arrays:
+    """BERT's pooler in a checkpoint, under any prefix. Empty if it has none, or one of zeros, which exports have for a missing one."""
     pooler = {}
-    for path, suffix, shape in ((POOLER + "kernel", "weight", (width, width)), (POOLER + "bias", "bias", (width,))):
-        for name, tensor in tensors.items():
-            if name.endswith(f"pooler.dense.{suffix}") and tensor.shape == shape:  # under any prefix
+    for name, tensor in tensors.items():
+        for path, suffix, shape in ((POOLER + "kernel", "weight", (width, width)), (POOLER + "bias", "bias", (width,))):
+            if name.endswith(f"pooler.dense.{suffix}") and tensor.shape == shape:
                 pooler[path] = with_transposed_kernel(path, tensor.astype(np.float32))
-    # Exports write a kernel of zeros for a missing pooler, see `_write_transformer`.
-    is_trained = len(pooler) == 2 and np.any(pooler[POOLER + "kernel"])
-    return params, (pooler if is_trained else {})
+    return pooler if len(pooler) == 2 and np.any(pooler[POOLER + "kernel"]) else {}

@@ -31,7 +31,7 @@ LAYER_POOLING = "LayerPooling"  # this project's module for poolings that senten
 ORDER = re.compile(
     rf"(Transformer|({STATIC}|Transformer( WeightedLayerPooling)?(( Dense)* Pooling| {LAYER_POOLING}))( Dense| LayerNorm)*)( Normalize)?"
 )
-"""Supported orders of modules. A linear layer commutes with a pooling that is a mean, so it may come before the pooling."""
+"""Supported orders of modules. A linear layer commutes with a pooling that is a mean, so such a Dense may come before the pooling."""
 TEXT_SETTINGS = (
     "tokenizer_args", "tokenizer_kwargs", "processor_kwargs", "config_args", "config_kwargs", "processing_kwargs",
     "model_args", "model_kwargs", "query_length", "document_length", "query_expansion", "tokenizer_name_or_path",
@@ -76,7 +76,8 @@ def read_modules(folder: Path) -> Modules:
     """Reads `modules.json` and the modules that it names. A folder without it is a plain transformer, or model2vec's table. Raises
     `InputError` for modules and settings that are not implemented, and for paths outside `folder`."""
     entries = _entries(folder)
-    kinds, root = [kind for kind, _ in entries], entries[0][1]
+    kinds = [kind for kind, _ in entries]
+    root = entries[0][1]
     file = folder / "config_sentence_transformers.json"
     general = read_settings(file) if file.exists() else {}
     readable = {"model_type": ("SentenceTransformer", "CrossEncoder"), "similarity_fn_name": ("cosine", "dot")}
@@ -84,35 +85,34 @@ def read_modules(folder: Path) -> Modules:
     is_static = kinds[0] == STATIC
     is_cross_encoder = general.get("model_type") == "CrossEncoder"
     pooling = static.POOLING if is_static else _pooling(dict(entries))
+    pools_mean = pooling is not None and pooling.tokens in MEANS
     dense = []
     for index, (kind, path) in enumerate(entries):
-        file = path / "config.json"
-        if kind not in ("Dense", "LayerNorm", "Normalize") or (kind == "Normalize" and not file.exists()):
+        if kind not in ("Dense", "LayerNorm", "Normalize"):
             continue
-        config = read_settings(file)
+        file = path / "config.json"
+        config = {} if kind == "Normalize" and not file.exists() else read_settings(file)
         reads_tokens = "Pooling" in kinds[index:]
-        names = [TOKENS if reads_tokens else "sentence_embedding"]
-        refuse_others(config, {"module_input_name": names, "module_output_name": names}, file=file)
-        layer = None if kind == "Normalize" else _layer(kind, config, file)
-        if layer is not None:
+        vectors = [TOKENS if reads_tokens else "sentence_embedding"]
+        refuse_others(config, {"module_input_name": vectors, "module_output_name": vectors}, file=file)
+        if kind != "Normalize":
+            layer = _layer(kind, config, file)
             dense.append((layer, path))
-        # Before pooling, only a linear layer may stand that commutes with a mean; `ORDER` has no other kind on tokens.
-        is_linear = isinstance(layer, Dense) and layer.activation == "identity"
-        pools_mean = pooling is not None and pooling.tokens in MEANS
-        if reads_tokens and not (is_linear and pools_mean and config.get("module_input_name") == TOKENS):
-            kinds[index] = f"{kind} on tokens"
+            commutes = pools_mean and isinstance(layer, Dense) and layer.activation == "identity"
+            if reads_tokens and not (commutes and config.get("module_input_name") == TOKENS):
+                kinds[index] = f"{kind} on tokens"  # which is in no supported order
     if not ORDER.fullmatch(" ".join(kinds)) or (is_cross_encoder and len(kinds) > 1):
         raise InputError(
             f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer or StaticEmbedding, then WeightedLayerPooling, "
             "Pooling, Dense, LayerNorm and Normalize can be read, in this order, or the single Transformer of a cross-encoder."
         )
     options = _transformer_options(root, is_cross_encoder=is_cross_encoder)
-    prompts = {name: text or "" for name, text in (general.get("prompts") or {}).items()}
     return Modules(
         transformer=root, is_static=is_static, pooling=pooling, dense=dense, normalize="Normalize" in kinds,
         max_length=options.get("max_seq_length") or 0, lower_case=bool(options.get("do_lower_case")),
         similarity=general.get("similarity_fn_name") or "cosine",
-        prompts=prompts, default_prompt=general.get("default_prompt_name"),
+        prompts={name: text or "" for name, text in (general.get("prompts") or {}).items()},
+        default_prompt=general.get("default_prompt_name"),
     )  # fmt: skip
 
 
@@ -128,14 +128,14 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
                 entries.append((kind, inside(folder, folder / entry.get("path", ""))))
         return entries
     weights = folder / "model.safetensors"
-    if not weights.exists() or "embeddings" not in read_safetensors(weights):
+    if not weights.exists() or "embeddings" not in read_safetensors(weights):  # model2vec's tensor
         return [("Transformer", folder)]
-    normalize = read_settings(folder / "config.json").get("normalize")  # of model2vec
+    normalize = read_settings(folder / "config.json").get("normalize")
     return [(STATIC, folder), ("Normalize", folder)] if normalize else [(STATIC, folder)]
 
 
 def _layer(kind: str, config: dict[str, Any], file: Path) -> Dense | SentenceNorm:
-    """The layer that a module of the kind `Dense` or `LayerNorm` describes by its `config`, read from `file`."""
+    """The layer that the settings `config` of a module describe; `kind` is `Dense` or `LayerNorm`. `file` is for errors."""
     if kind == "LayerNorm":
         return SentenceNorm(width=config["dimension"])
     refuse_others(config, {"use_residual": (False,), "activation_function": [*DENSE_ACTIVATIONS]}, file=file)
@@ -150,26 +150,26 @@ def _transformer_options(root: Path, *, is_cross_encoder: bool) -> dict[str, Any
     if file is None:
         return {}
     options = read_settings(file)
-    task, output, name = "feature-extraction", "last_hidden_state", TOKENS
+    task, method_output, module_output = "feature-extraction", "last_hidden_state", TOKENS
     if is_cross_encoder:
-        task, output, name = "sequence-classification", "logits", "scores"
-    modality = {"text": {"method": "forward", "method_output_name": output}}
-    readable = {"transformer_task": (task,), "module_output_name": (name,), "modality_config": (modality,)}
-    changing = {name: _changing(options.get(name)) or None for name in TEXT_SETTINGS}
-    refuse_others(options | changing, readable | dict.fromkeys(TEXT_SETTINGS, ()), file=file)
+        task, method_output, module_output = "sequence-classification", "logits", "scores"
+    modality = {"text": {"method": "forward", "method_output_name": method_output}}
+    readable = {"transformer_task": (task,), "module_output_name": (module_output,), "modality_config": (modality,)}
+    effective = {setting: _without_harmless(options.get(setting)) or None for setting in TEXT_SETTINGS}
+    refuse_others(options | effective, readable | dict.fromkeys(TEXT_SETTINGS, ()), file=file)
     return options
 
 
-def _changing(settings: object) -> object:
-    """The entries of a `TEXT_SETTINGS` value, at any depth, that change vectors; None if none does."""
-    if not isinstance(settings, dict):
-        return settings
-    changing = {key: _changing(value) for key, value in settings.items() if key not in HARMLESS_SETTINGS}
-    return {key: value for key, value in changing.items() if value is not None} or None
+def _without_harmless(value: object) -> object:
+    """A setting's value; if it is a dict, without the entries at any depth that are null or change no vector. None if none is left."""
+    if not isinstance(value, dict):
+        return value
+    entries = {key: _without_harmless(entry) for key, entry in value.items() if key not in HARMLESS_SETTINGS}
+    return {key: entry for key, entry in entries.items() if entry is not None} or None
 
 
 def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
-    """The pooling that the modules describe, from their folders by kind; None if no module pools."""
+    """The pooling that the modules describe; `folders` maps their kinds to their folders. None if no module pools."""
     if LAYER_POOLING in folders:
         return Pooling.parse(read_settings(folders[LAYER_POOLING] / "config.json")["pooling"])
     if "Pooling" not in folders:
@@ -178,33 +178,35 @@ def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
     config = read_settings(path)
     refuse_others(config, {"include_prompt": (True,)}, file=path)
     modes = config.get("pooling_mode") or [mode for flag, (mode, _) in POOLINGS.items() if config.get(flag)]
-    mode = modes if isinstance(modes, str) else "+".join(modes or ["mean"])  # `Pooling` refuses several
+    mode = modes if isinstance(modes, str) else "+".join(modes or ["mean"])
+    tokens = dict(POOLINGS.values()).get(mode, mode)  # `Pooling` refuses an unknown name, and several
     layers = "last"
     averager = folders.get("WeightedLayerPooling")
     # sentence-transformers skips the mean over layers unless the transformer outputs all layers.
     if averager and read_settings(folders["Transformer"] / "config.json").get("output_hidden_states") is True:
         layers = _averaged_layers(averager)
     with errors_of(str(path)):
-        return Pooling(tokens=dict(POOLINGS.values()).get(mode, mode), layers=layers)
+        return Pooling(tokens=tokens, layers=layers)
 
 
 def _averaged_layers(folder: Path) -> str:
     """The entry of `LAYER_CHOICES` that a WeightedLayerPooling averages. For other weights, a text that `Pooling` refuses."""
     config = read_settings(folder / "config.json")
-    weights = read_checkpoint(folder)["layer_weights"]
-    count = config.get("num_hidden_layers", 12)
+    depth = config.get("num_hidden_layers", 12)
     start = config.get("layer_start", 4)
+    weights = read_checkpoint(folder)["layer_weights"]  # one for each hidden state from `start` to `depth`
     averaged = tuple(start + np.flatnonzero(weights))
-    if averaged and np.ptp(weights[weights != 0.0]) <= 1e-6 and len(weights) == count + 1 - start:
-        # An encoder of fewer than 3 layers has no last four states; its `last4` would be `all`.
-        for choice in [choice for choice in LAYER_CHOICES if choice != "last4" or count >= 3]:
-            if Pooling(tokens="mean", layers=choice).indices(count) == averaged:
+    if averaged and np.ptp(weights[weights != 0.0]) <= 1e-6 and len(weights) == depth + 1 - start:  # equal weights
+        for choice in LAYER_CHOICES:
+            # An encoder of fewer than 3 layers has no last four states; its `last4` would be `all`.
+            is_possible = choice != "last4" or depth >= 3
+            if is_possible and Pooling(tokens="mean", layers=choice).indices(depth) == averaged:
                 return choice
     return f"{weights.tolist()} from layer {start} on"
 
 
-def sentence_tensors(index: int, layer: Dense | SentenceNorm) -> dict[str, str]:
-    """Maps the paths of our parameters of the dense layer `index` to the names of its tensors in sentence-transformers."""
+def dense_names(index: int, layer: Dense | SentenceNorm) -> dict[str, str]:
+    """Maps the paths of our parameters of the dense layer `index` to the names of its tensors in sentence-transformers' file."""
     if isinstance(layer, SentenceNorm):
         return {f"dense/{index}/scale": "norm.weight", f"dense/{index}/bias": "norm.bias"}
     bias = {f"dense/{index}/bias": "linear.bias"} if layer.bias else {}

@@ -5,7 +5,6 @@ It returns `last_hidden_state`, after linear heads, and `sentence_embedding`; of
 folder as transformers and sentence-transformers load it.
 """
 
-import importlib
 import importlib.util
 import logging
 import warnings
@@ -39,20 +38,20 @@ def check(model: SentenceModel) -> None:
 
 def write(model: SentenceModel, folder: Path) -> list[Path]:
     """Writes the float32 file and the 8-bit file into the export in `folder`; returns their paths."""
-    files = [folder / FOLDER / name for name in (FLOAT, INT8)]
-    files[0].parent.mkdir(exist_ok=True)
+    float_file, int8_file = folder / FOLDER / FLOAT, folder / FOLDER / INT8
+    (folder / FOLDER).mkdir(exist_ok=True)
     disabled_level = logging.root.manager.disable
     logging.disable(logging.WARNING)  # the packages warn a lot; the caller compares the files' vectors with the model's
     try:
-        trace(model, folder, files[0])
+        trace(model, folder, float_file)
         quantization = importlib.import_module("onnxruntime.quantization")
         # 7-bit weights: processors without VNNI add pairs of products in 16 bits, which would overflow with 8 bits.
         # Asymmetric weights lose less: mean cosine 0.9905 instead of 0.9899 on 1,000 texts of six languages.
         unsigned = quantization.QuantType.QUInt8
-        quantization.quantize_dynamic(*files, weight_type=unsigned, per_channel=True, reduce_range=True)
+        quantization.quantize_dynamic(float_file, int8_file, weight_type=unsigned, per_channel=True, reduce_range=True)
     finally:
         logging.disable(disabled_level)
-    return files
+    return [float_file, int8_file]
 
 
 def encoder(model: SentenceModel, file: Path) -> Callable[[Sequence[Any]], Float[np.ndarray, "n e"]]:
@@ -69,8 +68,8 @@ def encoder(model: SentenceModel, file: Path) -> Callable[[Sequence[Any]], Float
             if not ids:  # a static encoder's tokenizer gives no token for an empty text: read one masked token
                 ids, mask, types = [model.definition.architecture.pad_id], [0], [0]
             values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
-            *_, row = session.run(None, {name: np.array([values[name]]) for name in names})
-            rows.append(np.asarray(row)[0])
+            outputs = session.run(None, {name: np.array([values[name]]) for name in names})
+            rows.append(np.asarray(outputs[-1])[0])  # `sentence_embedding` or `logits`, of a batch of one
         return np.stack(rows)
 
     return encode
@@ -89,7 +88,7 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
     transformers_logging.disable_progress_bar()
     with torch.no_grad(), warnings.catch_warnings(action="ignore"):
         program = torch.onnx.export(
-            _traced(model, folder).eval(),
+            _module_to_trace(model, folder).eval(),
             # Separate tensors, because a shared one would become a single input.
             kwargs={name: torch.ones((2, 7), dtype=torch.int64) for name in names},
             dynamic_shapes={name: any_size for name in names},
@@ -99,12 +98,12 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
         )  # fmt: skip
     assert program is not None  # `dynamo=True` returns the program
     graph = program.model_proto
-    del graph.graph.value_info[:]  # shapes of weights that were transposed later would be wrong
+    del graph.graph.value_info[:]  # these shapes are optional, and wrong for weights that torch has transposed since
     onnx.save(graph, file)
 
 
-def _traced(model: SentenceModel, folder: Path) -> Any:
-    """The torch module to trace, which maps token ids and masks to the graph's outputs."""
+def _module_to_trace(model: SentenceModel, folder: Path) -> Any:
+    """A torch module that maps token ids and masks to the graph's outputs."""
     import torch
     import transformers
     from sentence_transformers import SentenceTransformer

@@ -17,7 +17,7 @@ from jaxdistill.core import unknown_id
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
 from jaxdistill.encoders.hugging_face import read_settings
 from jaxdistill.models.checkpoints.tokenizer import read_tokenizer, tokenizer_json
-from jaxdistill.models.checkpoints.weights import check_finite, read_checkpoint
+from jaxdistill.models.checkpoints.weights import Arrays, check_finite, read_checkpoint
 
 TABLE = "transformer/embeddings/word/embedding"
 MAX_LENGTH = 1 << 20  # maximum tokens per sentence if a folder states none
@@ -67,11 +67,8 @@ def without_special_tokens(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokeni
     return tokenizers.Tokenizer.from_str(tokenizer_json(content))
 
 
-def folded(
-    definition: EncoderDefinition, params: Mapping[str, np.ndarray]
-) -> tuple[EncoderDefinition, dict[str, np.ndarray]]:
-    """An equivalent encoder without dense layers, which must be linear: they are applied to the rows of its table. The row of the
-    token that the mean ignores becomes zero."""
+def folded(definition: EncoderDefinition, params: Mapping[str, np.ndarray]) -> tuple[EncoderDefinition, Arrays]:
+    """An equivalent encoder with its dense layers, which must be linear, applied to its table. The row of `dropped_id` becomes zero."""
     table = np.array(params[TABLE], np.float32)
     for index in range(len(definition.dense)):
         table = table @ np.asarray(params[f"dense/{index}/kernel"], np.float32)

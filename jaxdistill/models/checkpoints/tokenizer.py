@@ -68,11 +68,11 @@ def read_tokenizer(
         adds_none = not tokenizer.num_special_tokens_to_add(is_pair=False)
         if settings and has_code and config.get("add_eos_token") and adds_none:
             end = _content(config["eos_token"])
-            special_tokens = [(end, tokenizer.token_to_id(end))]
-            pair = ["$A", end, "$B:1", f"{end}:1"]
-            template = processors.TemplateProcessing(single=["$A", end], pair=pair, special_tokens=special_tokens)
-            steps = [template] if tokenizer.post_processor is None else [tokenizer.post_processor, template]
-            tokenizer.post_processor = processors.Sequence(steps)
+            template = processors.TemplateProcessing(
+                single=["$A", end], pair=["$A", end, "$B:1", f"{end}:1"], special_tokens=[(end, tokenizer.token_to_id(end))]
+            )  # fmt: skip
+            before = [] if tokenizer.post_processor is None else [tokenizer.post_processor]
+            tokenizer.post_processor = processors.Sequence([*before, template])
         tokenizer.no_padding()
         tokenizer.no_truncation()
         _check_reads_vocabulary(tokenizer, folder)
@@ -82,8 +82,8 @@ def read_tokenizer(
             f"{folder}: the tokenizer has ids up to {largest_id} ({token!r}), but the word embeddings have {vocab_size} rows."
         )
     if lower_case:
-        steps = [normalizers.Lowercase()] + ([tokenizer.normalizer] if tokenizer.normalizer else [])
-        tokenizer.normalizer = normalizers.Sequence(steps)
+        after = [tokenizer.normalizer] if tokenizer.normalizer else []
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *after])
     return tokenizer
 
 
@@ -115,7 +115,7 @@ def _class_of(folder: Path) -> str | None:
 
 def _is_read_unchanged(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     """Whether transformers would use `tokenizer`, as read from `tokenizer.json`, unchanged; False if in doubt."""
-    # For this family, transformers ignores the class in the files, and uses one that splits text differently.
+    # For this family, transformers ignores the class that the files name, and uses one that splits text differently.
     if _settings(folder / "config.json").get("model_type") == "qwen2":
         return False
     config = _settings(folder / CONFIG)
@@ -125,19 +125,19 @@ def _is_read_unchanged(tokenizer: tokenizers.Tokenizer, folder: Path) -> bool:
     present = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     if not {*named_tokens(folder), *added} <= present:  # transformers would add the missing ones
         return False
-    class_name = _class_of(folder) or WORDPIECE_CLASSES[0]
+    class_name = _class_of(folder) or WORDPIECE_CLASSES[0]  # a file without a class has to pass the checks of BERT's
     if class_name not in WORDPIECE_CLASSES:
         return class_name == GENERIC_CLASS.removesuffix("Fast")
     stated = {key: config.get(key, default) for key, (_, default) in NORMALIZER_SETTINGS.items()}
     if wordpiece_settings(tokenizer) != stated:
         return False
-    # These classes use the [CLS], [SEP] and [UNK] of the files beside tokenizer.json, whatever it says.
-    empty = tokenizer.encode("")  # with padding, where the file says so
+    # These classes use the [CLS], [SEP] and [UNK] that the files beside tokenizer.json name, whatever it says.
+    empty = tokenizer.encode("")  # [CLS] and [SEP], and padding where tokenizer.json has it
     used = [token for token, is_read in zip(empty.tokens, empty.attention_mask, strict=True) if is_read]
     named = []
     for key, default in {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}.items():
         named.append({_content(file[key]) for file in (config, special) if file.get(key)} or {default})
-    return named == [{token} for token in (*used, tokenizer.model.unk_token)]  # also unequal if the files disagree
+    return named == [{token} for token in (*used, tokenizer.model.unk_token)]  # also unequal if the two files disagree
 
 
 def wordpiece_settings(tokenizer: tokenizers.Tokenizer) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def _check_reads_vocabulary(tokenizer: tokenizers.Tokenizer, folder: Path) -> No
     """Raises `InputError` if the tokenizer knows at most half of a sample of its own vocabulary's words. This happens if the
     settings name another class than the one that made the vocabulary."""
     size = tokenizer.get_vocab_size(with_added_tokens=True)
-    entries = [tokenizer.id_to_token(id) or "" for id in range(0, size, max(1, size // 200))]  # about 200
+    entries = [tokenizer.id_to_token(id) or "" for id in range(0, size, max(1, size // 200))]  # about 200 of the ids
     words = [entry.removeprefix("##").strip("\u2581\u0120") for entry in entries]  # without marks of spaces
     words = [word for word in words if word.isalnum()]
     # SentencePiece puts U+2581, its mark of a space, before an unknown word too.

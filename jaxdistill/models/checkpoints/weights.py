@@ -17,6 +17,8 @@ from jaxdistill.core import InputError
 from jaxdistill.core.files import inside, while_reading
 from jaxdistill.encoders.hugging_face import Part, read_settings, refuse_adapter
 
+Arrays = dict[str, np.ndarray]
+"""Arrays on the host: a checkpoint's tensors by their names, or parameters by their paths."""
 OUTER_PREFIXES = ("", "model.", "module.", "auto_model.", "0.auto_model.", "encoder.", "0.")
 """Prefixes that training programs add to names, before the family's own prefix."""
 UNREAD = re.compile(
@@ -28,14 +30,14 @@ UNREAD = re.compile(
 
 
 def first_file(folder: Path, names: Sequence[str], content: str) -> Path:
-    """The first of `names` that exists in `folder`; raises `InputError` if none does. `content` is what the file would have."""
+    """The first of `names` that exists in `folder`; raises `InputError` if none does. `content` names what is missing in the message."""
     for name in names:
         if (folder / name).exists():
             return folder / name
     raise InputError(f"{folder} has no {content}; looked for {', '.join(names)}.")
 
 
-def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
+def read_checkpoint(folder: Path) -> Arrays:
     """All tensors of the checkpoint in `folder`, by their names in the file; raises `InputError` if it has a LoRA adapter."""
     refuse_adapter(folder)
     names = [name + end for name in ("model.safetensors", "pytorch_model.bin") for end in ("", ".index.json")]
@@ -43,13 +45,13 @@ def read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
     if files[0].suffix == ".json":  # an index of shards: maps each tensor to its file
         shards = sorted(set(read_settings(files[0])["weight_map"].values()))
         files = [inside(folder, folder / shard) for shard in shards]
-    tensors: dict[str, np.ndarray] = {}
+    tensors: Arrays = {}
     for file in files:
         tensors |= read_safetensors(file) if file.suffix == ".safetensors" else read_torch_file(file)
     return tensors
 
 
-def read_safetensors(path: Path) -> dict[str, np.ndarray]:
+def read_safetensors(path: Path) -> Arrays:
     """Memory-mapped tensors in the stored dtype, by name. safetensors' NumPy interface would copy them, and a frozen teacher would
     then be in memory beside its copy on the devices."""
     with while_reading(path):
@@ -69,7 +71,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         return tensors
 
 
-def read_torch_file(path: Path) -> dict[str, np.ndarray]:
+def read_torch_file(path: Path) -> Arrays:
     """Tensors of a state dict that `torch.save` wrote, by name; no code in the file runs."""
     import torch
 
@@ -95,7 +97,7 @@ def params_from_tensors(
     prefixes: Sequence[str] = (),
     source: str,
     frozen: bool = False,
-) -> dict[str, np.ndarray]:
+) -> Arrays:
     """Parameters by our paths, in float32; raises `InputError` for missing, unknown, misshapen, integer or non-finite tensors.
 
     Args:
@@ -124,18 +126,18 @@ def params_from_tensors(
     params = {}
     for path, part in parts.items():
         tensor = found[part.name]
-        rows_of_part, *row_shape = shapes[path][::-1] if path.endswith("/kernel") else shapes[path]  # torch's layout
-        shape = (part.count * rows_of_part, *row_shape)
+        part_shape = shapes[path][::-1] if path.endswith("/kernel") else shapes[path]  # torch's kernels are [out, in]
+        shape = (part.count * part_shape[0], *part_shape[1:])
         if tensor.shape != shape or tensor.dtype.kind in "iub":  # integers or booleans
             raise InputError(
                 f"{source}: tensor {part.name} has {tensor.dtype} numbers of shape {list(tensor.shape)}, config.json expects floats of "
                 f"shape {list(shape)}; save a quantised model again after dequantize() in transformers."
             )
-        rows = np.split(tensor, part.count)[part.index]
-        if frozen and rows.dtype in (np.float32, ml_dtypes.bfloat16):
-            params[path] = rows.T if path.endswith("/kernel") else rows
+        array = np.split(tensor, part.count)[part.index]
+        if frozen and array.dtype in (np.float32, ml_dtypes.bfloat16):
+            params[path] = array.T if path.endswith("/kernel") else array
         else:
-            params[path] = with_transposed_kernel(path, rows.astype(np.float32))  # a copy, because the file may change
+            params[path] = with_transposed_kernel(path, array.astype(np.float32))  # a copy, because the file may change
         check_finite(params[path], part.name, source)
     return params
 
@@ -146,13 +148,14 @@ def check_finite(tensor: np.ndarray, name: str, source: Path | str) -> None:
         raise InputError(f"{source}: tensor {name} has NaN or infinite values; the checkpoint is damaged.")
 
 
-def tensors_from_params(params: Mapping[str, np.ndarray], names: Mapping[str, str | Part]) -> dict[str, np.ndarray]:
+def tensors_from_params(params: Mapping[str, np.ndarray], names: Mapping[str, str | Part]) -> Arrays:
     """The inverse of `params_from_tensors`: tensors in float32 by the checkpoint's names, joined from their parts."""
-    parts: dict[str, dict[int, np.ndarray]] = {}
+    parts_by_name: dict[str, dict[int, np.ndarray]] = {}  # for each tensor, its parts by their indices
     for path, name in names.items():
         part = name if isinstance(name, Part) else Part(name, 0, 1)
-        parts.setdefault(part.name, {})[part.index] = with_transposed_kernel(path, np.asarray(params[path], np.float32))
-    return {name: np.concatenate([rows[index] for index in sorted(rows)]) for name, rows in parts.items()}
+        array = with_transposed_kernel(path, np.asarray(params[path], np.float32))
+        parts_by_name.setdefault(part.name, {})[part.index] = array
+    return {name: np.concatenate([parts[index] for index in sorted(parts)]) for name, parts in parts_by_name.items()}
 
 
 def with_transposed_kernel(path: str, array: np.ndarray) -> np.ndarray:
@@ -162,7 +165,5 @@ def with_transposed_kernel(path: str, array: np.ndarray) -> np.ndarray:
 
 def write_safetensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
     """Writes tensors in the form that transformers and sentence-transformers read."""
-    path.touch()  # with the user's default permissions; safetensors would let only the owner read the file
-    mode = path.stat().st_mode
-    safetensors.numpy.save_file(dict(tensors), path, metadata={"format": "pt"})
-    path.chmod(mode)
+    # `save_file` would let only the owner read the file.
+    path.write_bytes(safetensors.numpy.save(dict(tensors), metadata={"format": "pt"}))
