@@ -74,7 +74,7 @@ class Teacher:
         """Raises `InputError` for options that exclude each other."""
 
     def digest(self) -> str:
-        """Identifies everything that determines the vectors of an `OutsideVectors` teacher; empty for any other teacher."""
+        """Identifies what determines the targets, for a teacher whose model `load` does not return; empty for any other."""
         return ""
 
     def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
@@ -149,22 +149,23 @@ class Encoder(Prompting, Teacher):
         return split_specs(self.model)
 
     def per_model(self) -> list[Self]:
-        """These options for each name in `model`; raises `InputError` if one has neither a single value nor one per model."""
+        """The options of each model in `model`. Raises `InputError` unless each option has one value, or one per model."""
         count = len(self.models)
+        values = {}  # of each option, one per model
+        for option in ("pooling", "prompt", "query_prompt", "document_prompt"):
+            text = getattr(self, option)
+            parts = text.split("|") if count > 1 else [text]  # a single model's prompt may contain the separator
+            if len(parts) not in (1, count):
+                raise InputError(f"teacher.{option}={text!r} must be one value, or {count} separated by |.")
+            values[option] = parts if len(parts) == count else parts * count
         models = []
         for index, name in enumerate(self.models):
-            values = {"model": name}
-            for option in ("pooling", "prompt", "query_prompt", "document_prompt"):
-                text = getattr(self, option)
-                parts = text.split("|") if count > 1 else [text]  # a single model's prompt may contain the separator
-                if len(parts) not in (1, count):
-                    raise InputError(f"teacher.{option}={text!r} must be one value, or {count} separated by |.")
-                values[option] = parts[0] if len(parts) == 1 else parts[index]
-            models.append(dataclasses.replace(self, **values))
+            options = {option: parts[index] for option, parts in values.items()}
+            models.append(dataclasses.replace(self, model=name, **options))
         return models
 
     def read(self, context: ModelContext, *, frozen: bool) -> SentenceModel:
         """Loads the model, with its prompts; `frozen` keeps weights in the stored dtype."""
-        location = context.located(self.model)
-        model = load_model(location, pooling=self.pooling, max_length=self.max_length, frozen=frozen)
+        folder = context.located(self.model)
+        model = load_model(folder, pooling=self.pooling, max_length=self.max_length, frozen=frozen)
         return self.prompted(context.data, model, "teacher")
