@@ -33,7 +33,7 @@ class Model:
     width: int = 0
     """Width of its vectors; 0 if it only scores pairs, or if the vectors are whitened."""
     reading: Mapping[str, Any] = field(default_factory=dict)
-    """How it reads texts (`pooling`, `max_length` and so on), or the `members` of an ensemble; for results."""
+    """How it reads texts (`pooling`, `max_length` and so on), or the `members` of an ensemble; for the results file."""
     parameters: int = 0
     size_bytes: int = 0
     """Size of the weights files."""
@@ -69,11 +69,11 @@ class Sources:
     mteb_folder: Path | None = None
     """Where mteb writes its results; None: in its own cache."""
 
-    def part(self, part: str) -> Path:
+    def subfolder(self, name: str) -> Path:
         """A subfolder of the data folder; raises `MissingSet` without a data folder."""
         if not self.data:
-            raise MissingSet(f"needs data=FOLDER with {part}/, or JAXDISTILL_DATA")
-        return Path(self.data) / part
+            raise MissingSet(f"needs data=FOLDER with {name}/, or JAXDISTILL_DATA")
+        return Path(self.data) / name
 
 
 @dataclass(frozen=True, kw_only=True)

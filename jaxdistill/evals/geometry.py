@@ -101,9 +101,8 @@ def whitening(vectors: Float[np.ndarray, "n e"]) -> Callable[[Float[np.ndarray, 
     """The affine map that gives `vectors` zero mean and identity covariance; raises `InputError` if there are at most `e` vectors.
 
     Su et al., Whitening Sentence Representations for Better Semantics and Faster Retrieval, arXiv 2103.15316, equations 5 to 8:
-    `(x - mean) U S^(-1/2)`, where the covariance of `vectors` is `U S U^T`. Difference from the authors' code: a direction without
-    variance becomes zero, where the code divides a rounding error by itself. The mean of a BERT's tokens has such a direction
-    because of the last LayerNorm.
+    `(x - mean) U S^(-1/2)`, where the covariance of `vectors` is `U S U^T`. Difference from the authors' code, which divides a rounding
+    error by itself: a direction without variance, as the last LayerNorm gives the mean of a BERT's tokens, becomes zero.
     """
     width = vectors.shape[1]
     if len(vectors) <= width:
@@ -132,10 +131,9 @@ def _run_speed(model: Model, test_set: TestSet) -> Mapping[str, float]:
         embed([sentence])
     embed(sentences)
     one_by_one_s = timeit(lambda: [embed([sentence]) for sentence in sentences], number=1)
-    in_batches_s = timeit(lambda: embed(sentences), number=PASSES)
     return {
         "speed/batch 1 (sentences/s)": len(sentences) / one_by_one_s,
-        RATE: PASSES * len(sentences) / in_batches_s,
+        RATE: PASSES * len(sentences) / timeit(lambda: embed(sentences), number=PASSES),
         "speed/parameters": model.parameters,
         "speed/weights (bytes)": model.size_bytes,
     }

@@ -102,9 +102,9 @@ def model_card(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence
     definition = model.definition
     pooling = str(definition.pooling)
     library = "sentence-transformers" if definition.pooling.in_sentence_transformers else ""
-    tags = (
-        ["cross-encoder", "text-ranking"] if definition.reads_pairs else ["sentence-similarity", "feature-extraction"]
-    )
+    tags = ["sentence-similarity", "feature-extraction"]
+    if definition.reads_pairs:
+        tags = ["cross-encoder", "text-ranking"]
     # An export that states no base model counts as its own; its name, `RUN/export`, looks like one of the hub.
     base = [name for name in facts.base_models.split(", ") if is_hub_name(name) and not name.endswith("/export")]
     metadata = {  # https://huggingface.co/docs/hub/model-cards

@@ -1,8 +1,8 @@
 """Reads published scores of papers, which programs show beside measured ones.
 
-`configs/papers/NAME.toml` holds a paper's tables with the cells as printed. A reference such as `congen:tinybert-l4` names the
-file and the `key` of a row. `scores` names each column's score as `jaxdistill.evaluate` does; empty if nothing here measures it.
-If the columns are models, `keys` has one entry for each of them, which replaces `COLUMN` in the keys of rows.
+`configs/papers/NAME.toml` holds a paper's tables with the cells as printed. A reference such as `congen:tinybert-l4` names the file and
+the `key` of a row. `scores` names each column's score as `jaxdistill.evaluate` does; empty if nothing here measures it. In a table
+whose columns are models, `COLUMN` in the key of a row stands for each column's entry in `keys`.
 
 `presets` lists the rows that the stages of a preset repeat; more stages start again with the first row. `*` in a preset's name
 matches its argument, and in a row stands for it: `"x.py:paper:*" = ["*-l3"]`. The first name that matches counts, even with no row.
@@ -85,8 +85,7 @@ def references_of(preset: str, stages: int) -> list[str]:
     """For each stage of a preset (`FILE.py:PRESET:ARGUMENT`), the reference to the paper's row that it repeats; empty if none."""
     for paper, content in papers().items():
         for pattern, repeated in content["presets"].items():
-            match = re.fullmatch(re.escape(pattern).replace(r"\*", "(?P<argument>[^:]+)"), preset)
-            if match:
+            if match := re.fullmatch(re.escape(pattern).replace(r"\*", "(?P<argument>[^:]+)"), preset):
                 argument = match.groupdict().get("argument", "")
                 references = [f"{paper}:{key.replace('*', argument)}" for key in repeated]
                 existing = [reference if reference in rows() else "" for reference in references or [""]]

@@ -57,7 +57,9 @@ def translation_recalls(name: str, pairs: Sequence[tuple[str, ...]], embed: Embe
 def _bitext_sets(sources: Sources) -> Iterator[TestSet]:
     """The user's tables of translations, or without them, the published ones in the data folder."""
     specs = [f"{spec}/*-*.[ct]sv*" if Path(spec).is_dir() else spec for spec in sources.bitext]
-    files = files_of("bitext", specs) or [sources.part("multilingual") / f"{name}.test.tsv.gz" for name in PUBLISHED]
+    files = files_of("bitext", specs)
+    if not files:
+        files = [sources.subfolder("multilingual") / f"{name}.test.tsv.gz" for name in PUBLISHED]
     protocol = "recall at 1 of the nearest neighbour by cosine similarity (LASER's Tatoeba test)"
     for file in files:
         match = FILE_NAME.fullmatch(Path(file).name)
@@ -101,7 +103,6 @@ def entity_recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
     evaluation.refuse_same_vectors(catalogue, entities.catalogue, "entities")
     _, found = nearest(queries, [catalogue], count=RANKS[-1])
     results = zip(found, entities.answers.values(), strict=True)
-    # [queries, best]: whether each entity found is an answer
     is_hit = np.array([[entities.catalogue[row] in answers for row in rows] for rows, answers in results])
     return {f"entity/{entities.language} recall@{rank}": float(np.mean(is_hit[:, :rank].any(axis=1))) for rank in RANKS}
 

@@ -52,7 +52,7 @@ SETS: Mapping[str, StsSet] = {
     ),
     "sts-b-dev": StsSet("stsb.dev.tsv.gz", "mteb/stsbenchmark-sts", split="validation"),
 }  # fmt: skip
-DRAWN = ("sts-b-dev", "sts-b", "pairs")
+PLOTTED = ("sts-b-dev", "sts-b", "pairs")
 """Sets whose graded pairs a report may plot: the first that was scored. ConGen's Figure 3 shows STS-B dev."""
 TESTS = tuple(name for name in SETS if name != "sts-b-dev")
 TRACKS = ("ar-ar", "en-ar", "es-es", "es-en", "es-en-mt", "en-en", "en-tr")
@@ -72,7 +72,7 @@ def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subs
         scored_sets[name] = scored_pairs(pairs, cosines)
         if subsets and name in SUBSETS:
             scores |= subset_scores(name, pairs, cosines)
-    to_plot = next((scored_sets[name] for name in DRAWN if name in scored_sets), None)
+    to_plot = next((scored_sets[name] for name in PLOTTED if name in scored_sets), None)
     details = {name: scored["similarities"] for name, scored in scored_sets.items()}
     return Result(scores | averages(scores), to_plot, details)
 
@@ -87,9 +87,10 @@ def subset_scores(name: str, pairs: GradedPairs, cosines: Float[np.ndarray, " n"
     for subset in sizes:
         rows = np.array(pairs.subsets) == subset
         scores[f"{name}/{subset}"] = spearman(pairs.scores[rows], cosines[rows], name=f"{pairs.name}, subset {subset}")
-    values, weights = list(scores.values()), list(sizes.values())
-    means = {"mean": np.mean(values), "weighted mean": np.average(values, weights=weights)}
-    return scores | {f"{name}/{mean}": float(value) for mean, value in means.items()}
+    values = list(scores.values())
+    scores[f"{name}/mean"] = float(np.mean(values))
+    scores[f"{name}/weighted mean"] = float(np.average(values, weights=list(sizes.values())))
+    return scores
 
 
 def averages(scores: Mapping[str, float]) -> dict[str, float]:
@@ -165,7 +166,7 @@ EVALUATION = Evaluation(
 def _tracks(sources: Sources) -> Iterator[TestSet]:
     """The tracks of STS 2017, those in `ADDED_TRACKS` only if their files exist."""
     for track in (*TRACKS, *ADDED_TRACKS):
-        path = sources.part("multilingual") / f"sts17.{track}.test.tsv.gz"
+        path = sources.subfolder("multilingual") / f"sts17.{track}.test.tsv.gz"
         if track in TRACKS or path.is_file():
             yield TestSet(name=f"sts17/{track}", protocol="Spearman of cosine similarity and gold score", files=(path,))
 

@@ -89,9 +89,8 @@ def measured(evaluation: Evaluation, test_set: TestSet, model: Model, cache_fold
 
     if not test_set.is_repeatable:
         return Result(**processes.run_in_all(score))
-    digests = [model.digest, *(getattr(model, name).digest for name in test_set.references)]
+    digests = [model.digest, test_set.digest(), *(getattr(model, name).digest for name in test_set.references)]
     digests += [digest for digest, added in plugins.evaluations.items() if evaluation in added]  # of the plug-in's file
-    digests.append(test_set.digest())
     return Result(**cached_scores(cache_folder / "scores", digests, lambda: processes.run_in_all(score)))
 
 

@@ -14,8 +14,7 @@ scikit-learn's `StratifiedKFold` with the seed 1111. Deliberate differences:
 - The bias is not penalised, as in scikit-learn; SentEval's weight decay includes it.
 - The classifier of a chosen strength is trained on all training rows; SentEval holds out 5 % for early stopping.
 
-scikit-learn's `LogisticRegression` has the same optimum with `C = 2 / (rows * strength)` for two classes, where its one
-weight vector is the difference of our two, and `C = 1 / (rows * strength)` for more.
+scikit-learn's `LogisticRegression` has the same optimum with `C = 2 / (rows * strength)` for two classes, and half of it for more.
 """
 
 import logging
@@ -110,11 +109,10 @@ def predictions(
     trains: Bool[np.ndarray, "folds n"],
     strengths: tuple[float, ...],
 ) -> Integer[np.ndarray, "strengths folds n"]:
-    """The class that each classifier predicts for each row. There is one for each of `strengths`, which are of the L2 penalty, ascend
-    and are above 0, and each mask of training rows in `trains`. `labels` are numbered from 0."""
+    """The class that each classifier predicts for each row: one classifier for each L2 penalty in `strengths` (ascending, above 0) and
+    each mask of training rows in `trains`. `labels` are numbered from 0."""
     arrays = jnp.asarray(features, jnp.float32), jnp.asarray(labels, jnp.int32), jnp.asarray(trains)
-    # The strongest first: weaker ones then start nearer to their optimum.
-    descending = jnp.asarray(strengths[::-1], jnp.float32)
+    descending = jnp.asarray(strengths[::-1], jnp.float32)  # weaker ones then start nearer to their optimum
     predicted, steps = _train(*arrays, descending, classes=int(labels.max()) + 1)
     if int(steps.max()) >= MAX_STEPS:
         log.warning("the probe stopped after %d steps, before it converged", MAX_STEPS)
@@ -163,10 +161,9 @@ def _train(
 ) -> tuple[Integer[Array, "strengths folds n"], Integer[Array, " strengths"]]:
     """The class that each fold's classifier predicts for each row, and the number of training steps; for each strength.
 
-    Nesterov's method, restarted when it overshoots (O'Donoghue and Candes, 2015), in the principal axes of the training
-    rows. There Boehning's bound (1992) on the Hessian, a quarter (half for 3 classes and more) of the covariance plus
-    `strength`, is diagonal, so its inverse is a safe step size for each axis. The bound holds for all folds once it is
-    scaled by the ratio of their rows. `strengths` follow one another, the largest first.
+    Nesterov's method, restarted when it overshoots (O'Donoghue and Candes, 2015), in the principal axes of the training rows. There
+    Boehning's bound (1992) on the Hessian, a quarter (half for 3 classes and more) of the covariance plus `strength`, is diagonal, so
+    its inverse is a safe step size for each axis. `strengths` follow one another, the largest first.
     """
     is_training = jnp.any(trains, axis=0)
     count = is_training.sum().astype(features.dtype)
@@ -203,7 +200,7 @@ def _train(
         step_sizes = 1.0 / (curvature * variances + strength)[None]
         new_weights, new_bias = weights - step_sizes * gradient, bias - bias_gradient / curvature
         moved, bias_moved = new_weights - fit.weights, new_bias - fit.bias
-        is_uphill = jnp.sum(gradient * moved) + jnp.sum(bias_gradient * bias_moved) > 0
+        is_uphill = jnp.sum(gradient * moved) + jnp.sum(bias_gradient * bias_moved) > 0  # restarts
         steps = jnp.where(is_uphill, 0.0, fit.steps + 1.0)
         momentum = steps / (steps + 3.0)
         decrease = (jnp.sum(gradient**2 * step_sizes) + jnp.sum(bias_gradient**2) / curvature) / 2
@@ -214,20 +211,20 @@ def _train(
         """Trains the classifiers of all folds with one strength, from the weights of the strength before; a step of the scan."""
 
         def is_unfinished(carry: tuple[Array, _Fit]) -> Array:
-            count, fits = carry
-            return (count < MAX_STEPS) & (fits.decrease.max() > TOLERANCE)
+            step_count, fits = carry
+            return (step_count < MAX_STEPS) & (fits.decrease.max() > TOLERANCE)
 
         def advanced(carry: tuple[Array, _Fit]) -> tuple[Array, _Fit]:
-            count, fits = carry
-            return count + 1, jax.vmap(step, in_axes=(0, 0, None))(fits, weight_of_row, strength)
+            step_count, fits = carry
+            return step_count + 1, jax.vmap(step, in_axes=(0, 0, None))(fits, weight_of_row, strength)
 
         steps = jnp.zeros(len(trains))
         decrease = jnp.full(len(trains), jnp.inf)  # lets the loop begin
         fits = _Fit(*start, lookahead=start, steps=steps, decrease=decrease)
-        count, fits = jax.lax.while_loop(is_unfinished, advanced, (jnp.int32(0), fits))
+        step_count, fits = jax.lax.while_loop(is_unfinished, advanced, (jnp.int32(0), fits))
         logits = jax.vmap(logits_of)(fits.weights, fits.bias)
         label = logits[:, 0] > 0 if classes == 2 else jnp.argmax(logits, axis=1)
-        return (fits.weights, fits.bias), (label.astype(jnp.uint8), count)
+        return (fits.weights, fits.bias), (label.astype(jnp.uint8), step_count)
 
     shape = len(trains), len(targets), features.shape[1]
     return jax.lax.scan(at_strength, (jnp.zeros(shape), jnp.zeros(shape[:2])), strengths)[1]
@@ -277,20 +274,20 @@ ENTAILMENT_SETS: Mapping[str, ProbedSet] = {
         (SICK_E,), features=pair_features, **PREMISES,
     ),
     "snli": ProbedSet(
-        ("train", "snli.test"), lambda features, labels, test: dev_selection(features, labels, test, test, strengths=(1e-9,)),
+        ("train", "snli.test"), lambda features, labels, test: dev_selection(features, labels, test, test, strengths=(1e-9,)),  # nothing to choose
         "test accuracy of [u, v, u * v, |u - v|]; trained on nli/train in place of SNLI's training set", (SNLI,),
         features=lambda first, second: np.concatenate([first, second, pair_features(first, second)], axis=1), **PREMISES,
     ),
 }  # fmt: skip
 
 
-def _sets(sources: Sources, part: str, probed: Mapping[str, ProbedSet]) -> Iterator[TestSet]:
-    """The sets in `probed`, whose files are in the subfolder `part` of the data folder."""
-    folder = sources.part(part)
+def _sets(sources: Sources, group: str, probed: Mapping[str, ProbedSet]) -> Iterator[TestSet]:
+    """The sets in `probed`, called `GROUP/NAME`; their files are in the subfolder `group` of the data folder."""
+    folder = sources.subfolder(group)
     for name, probed_set in probed.items():
         files = tuple(folder / f"{split}.tsv.gz" for split in probed_set.splits)
         protocol = f"{PROTOCOL}; {probed_set.protocol}"
-        yield TestSet(name=f"{part}/{name}", protocol=protocol, files=files, content=probed_set)
+        yield TestSet(name=f"{group}/{name}", protocol=protocol, files=files, content=probed_set)
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
@@ -306,8 +303,8 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     vectors = finite_vectors(model.embed, sentences)
     refuse_same_vectors(vectors, sentences, "sentences")
     index_of = {sentence: index for index, sentence in enumerate(sentences)}
-    column_rows = [[index_of[sentence] for sentence in column] for column in zip(*all_rows, strict=True)]
-    features = probed.features(*(vectors[rows] for rows in column_rows))
+    indices = [[index_of[sentence] for sentence in column] for column in zip(*all_rows, strict=True)]
+    features = probed.features(*(vectors[of_column] for of_column in indices))
     masks = [split_of == split for split in range(1, len(splits))]
     accuracy, predicted = probed.score(features, np.concatenate([labels for labels, _ in splits]), *masks)
     is_positive = splits[-1][0] == 1

@@ -112,7 +112,7 @@ class Prompting:
     def prompted(self, data: Data, model: SentenceModel, section: str) -> SentenceModel:
         """The model with these prompts. Raises `InputError`, which names the config's `section`, for a role that no text has."""
         model = model.with_prompt(self.prompt) if self.prompt else model
-        used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))
+        used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))  # a cross-encoder has no roles
         if used:
             model = model.with_role_prompts({role: getattr(self, f"{role}_prompt") for role in used})
         self.check_prompts(used, model.role_prompts, section, model.source)
@@ -166,6 +166,5 @@ class Encoder(Prompting, Teacher):
 
     def read(self, context: ModelContext, *, frozen: bool) -> SentenceModel:
         """Loads the model, with its prompts; `frozen` keeps weights in the stored dtype."""
-        folder = context.located(self.model)
-        model = load_model(folder, pooling=self.pooling, max_length=self.max_length, frozen=frozen)
+        model = load_model(context.located(self.model), pooling=self.pooling, max_length=self.max_length, frozen=frozen)
         return self.prompted(context.data, model, "teacher")

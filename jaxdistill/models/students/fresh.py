@@ -49,9 +49,9 @@ class Fresh(Layered, Prompted, Headed):
         )  # fmt: skip
         tokenizer = read_tokenizer(folder)
         tokenizer.enable_truncation(model.max_length)
-        entries, pad_id = tokenizer.get_vocab_size(), tokenizer.token_to_id("[PAD]")
-        sizes = dict(vocab_size=entries, pad_id=pad_id, token_types=2)
-        architecture = surgery.plain_architecture(model.definition.architecture, "bert", **sizes)
+        entries = tokenizer.get_vocab_size()
+        changes = dict(vocab_size=entries, pad_id=tokenizer.token_to_id("[PAD]"), token_types=2)
+        architecture = surgery.plain_architecture(model.definition.architecture, "bert", **changes)
         return dataclasses.replace(
             model, definition=dataclasses.replace(model.definition, architecture=architecture), tokenizer=tokenizer,
             tokenizer_folder=folder, source=f"its own with {entries:,} entries",  # stands behind "tokenizer of"

@@ -8,7 +8,7 @@ The scores of several labellers are averaged, as in Trans-Encoder's mutual disti
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -23,8 +23,6 @@ from jaxdistill.models.inference import Embedder, refuse_mixed
 from jaxdistill.models.model_text import check_reads
 from jaxdistill.models.outside import PREFIX, Reranker
 from jaxdistill.models.teacher import Encoder, Labeller, ModelContext, TargetInputs
-
-Cached = Callable[..., np.ndarray]  # `targets.cached_vectors` in the folder of labels
 
 log = logging.getLogger(__name__)
 
@@ -68,15 +66,15 @@ def scores_of(labeller: Labeller, inputs: TargetInputs) -> Float[np.ndarray, "ro
     folder = cache_folder(inputs.data.cache_folder) / "labels"
     cached = partial(targets.cached_vectors, folder, progress=inputs.progress)
     # The cache's key; the columns and the kind of scores are added below.
-    origin = f"{labeller.digest()} {inputs.text.content_digest} {np.dtype(inputs.compute_dtype).name}"
+    key = f"{labeller.digest()} {inputs.text.content_digest} {np.dtype(inputs.compute_dtype).name}"
     if isinstance(labeller, Reranker):
-        return _pair_scores(labeller, inputs, cached, origin)
+        return _pair_scores(labeller, inputs, cached, key)
     embedder = Embedder(labeller, compute_dtype=inputs.compute_dtype)
     score = _pair_scores if labeller.definition.reads_pairs else _similarities
-    return score(embedder, inputs, cached, origin)
+    return score(embedder, inputs, cached, key)
 
 
-def _pair_scores(model: Embedder | Reranker, inputs: TargetInputs, cached: Cached, origin: str) -> np.ndarray:
+def _pair_scores(model: Embedder | Reranker, inputs: TargetInputs, cached: partial[np.ndarray], key: str) -> np.ndarray:
     """The scores or logits `[rows, k]` of a cross-encoder, which are cached."""
     store, columns, logits = inputs.text, inputs.objective.scored, inputs.objective.logits
 
@@ -88,11 +86,11 @@ def _pair_scores(model: Embedder | Reranker, inputs: TargetInputs, cached: Cache
     scores = []
     for other in columns[1:]:
         pairs = list(zip(store.texts(columns[0]), store.texts(other), strict=True))
-        scores.append(cached(f"{title} {columns[0]} {other} {origin}", score, pairs, 1, what=title)[:])
+        scores.append(cached(f"{title} {columns[0]} {other} {key}", score, pairs, 1, what=title)[:])
     return np.concatenate(scores, axis=1)
 
 
-def _similarities(embedder: Embedder, inputs: TargetInputs, cached: Cached, origin: str) -> np.ndarray:
+def _similarities(embedder: Embedder, inputs: TargetInputs, cached: partial[np.ndarray], key: str) -> np.ndarray:
     """The similarities `[rows, k]` of a sentence encoder's vectors, which are cached."""
     store, columns = inputs.text, inputs.objective.scored
     compares_by_dot = embedder.model.definition.similarity == "dot"
@@ -105,7 +103,7 @@ def _similarities(embedder: Embedder, inputs: TargetInputs, cached: Cached, orig
         texts = store.texts(column, embedder.model.role_prompts)  # with the prompts, so `encode` adds none
         indices.append(np.array([index_of.setdefault(text, len(index_of)) for text in texts]))
     vectors = cached(
-        f"labelling sentences {' '.join(columns)} {origin}",
+        f"labelling sentences {' '.join(columns)} {key}",
         lambda sentences, advance: embedder.encode(sentences, prompt="", show_progress_bar=advance),
         list(index_of), embedder.width, what="labelling sentences",
     )  # fmt: skip
