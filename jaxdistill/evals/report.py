@@ -54,11 +54,11 @@ class ScoreRow(NamedTuple):
     label: str
     cells: list[str]
     shares: Sequence[str] = ()
-    """One per cell: the score as a percentage of the teacher's, or an empty text; empty for a row without such percentages."""
+    """For each cell, the score as a percentage of the teacher's, or an empty text; no elements in a row that is not compared."""
 
 
 def score_rows(entries: Sequence[Entry], teacher: str = "") -> tuple[list[ScoreRow], list[ScoreRow], list[ScoreRow]]:
-    """Rows of the main scores, with shares of the score of the entry `teacher`; of costs that any entry has; of all other scores."""
+    """Three lists of rows: main scores, compared with those of the entry `teacher`; costs that any entry has; all other scores."""
     names = list(dict.fromkeys(name for entry in entries for name in entry.scores))
     headings = _main_headings(names)
 
@@ -69,15 +69,15 @@ def score_rows(entries: Sequence[Entry], teacher: str = "") -> tuple[list[ScoreR
     main = [ScoreRow(headings[name], score_cells(name), _shares(name, entries, teacher)) for name in headings]
     others = [ScoreRow(name, score_cells(name)) for name in names if name not in headings]
     costs = []
-    for name, (label, form) in COSTS.items():
+    for name, (label, formatter) in COSTS.items():
         values = [entry.costs.get(name) for entry in entries]
         if any(values):
-            costs.append(ScoreRow(label, _cells(values, form)))
+            costs.append(ScoreRow(label, _cells(values, formatter)))
     return main, costs, others
 
 
 def _main_headings(names: Sequence[str]) -> dict[str, str]:
-    """Maps main scores among `names` to their headings; an evaluation without any has all its scores × 100 there, as their own headings."""
+    """Maps main scores to headings: of each evaluation, those of `names` with a heading, or else all that are shown × 100, by name."""
     headings: dict[str, str] = {}
     for evaluation in suite.evaluations():
         measured = {name: heading for name, heading in evaluation.headings.items() if name in names}
@@ -87,13 +87,13 @@ def _main_headings(names: Sequence[str]) -> dict[str, str]:
     return headings
 
 
-def _cells(values: Sequence[float | None], form: Callable[[float], str]) -> list[str]:
+def _cells(values: Sequence[float | None], formatter: Callable[[float], str]) -> list[str]:
     """The formatted values; a dash for a missing one."""
-    return ["–" if value is None else form(value) for value in values]
+    return ["–" if value is None else formatter(value) for value in values]
 
 
 def _shares(name: str, entries: Sequence[Entry], teacher: str) -> list[str]:
-    """`ScoreRow.shares` of a score, with an empty text for the teacher itself and for papers; empty if the teacher's is not positive."""
+    """A share per entry, an empty text for the teacher itself and for papers; no shares if the teacher has no positive score."""
     teacher_score = next((entry.scores.get(name, 0.0) for entry in entries if entry.name == teacher), 0.0)
     if teacher_score <= 0.0:
         return []

@@ -101,7 +101,7 @@ class Static(Headed):
 
 
 def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[int, list[int]]:
-    """Adds each word that the tokenizer splits as a new token; maps the new id to the ids of the word's former tokens."""
+    """Adds the words that the tokenizer splits, each as a new token; maps the new id to the ids of the word's former tokens."""
     pieces = {word: tokenizer.encode(word).ids for word in map(str.strip, words)}
     new_words = {word: ids for word, ids in pieces.items() if len(ids) > 1}
     # `lstrip`: the space before a word is part of it, as in byte-level BPE.
@@ -118,7 +118,7 @@ def token_frequency(context: ModelContext, student: SentenceModel, entries: int)
 
 
 def token_vectors(model: SentenceModel, pieces: Sequence[Sequence[int]], dtype: DTypeLike) -> Float[np.ndarray, "v e"]:
-    """The model's vector of each of its tokens, or of several `pieces`, read as a sentence: between special tokens."""
+    """The model's vector of each entry of `pieces`: one or several of its tokens, read as a sentence between special tokens."""
     encoding = model.tokenizer.encode("a")  # shows which special tokens the tokenizer puts around a text
     inner = [index for index, is_special in enumerate(encoding.special_tokens_mask) if not is_special]
     begin, end = (inner[0], inner[-1] + 1) if inner else (1, 1)  # if "a" has no token: after the first special token
