@@ -135,7 +135,7 @@ def _part_files(folder: Path, part: str) -> list[Path]:
 
 
 def _located(spec: str) -> tuple[str, Path]:
-    """The name of a set and its folder, which is downloaded if the set is on the hub."""
+    """The name of a set and its folder, which is downloaded if `spec` names a set on the hub."""
     if Path(spec).is_dir():
         return os.path.basename(os.path.abspath(spec)), Path(spec)
     with foreign_errors(f"retrieval set {spec or 'nothing'} is no folder, and cannot be fetched from the hub"):
@@ -256,8 +256,8 @@ def ranked_by_vectors(
 
 
 def ordered(ranking: Ranking, test_set: RetrievalSet) -> list[list[str]]:
-    """Ids of each query's documents, best first, and on ties by descending id (trec_eval). A query does not find itself, unless it is
-    judged relevant to itself."""
+    """Ids of each query's documents, best first; on ties by descending id, as in trec_eval. Without the document that is the query
+    itself, unless it is judged relevant."""
     scores, rows = ranking  # both [queries, best]
     ids = np.array(list(test_set.documents), dtype=object)
     alphabetic_rank = np.argsort(np.argsort(ids, kind="stable"))  # of each document
@@ -315,7 +315,7 @@ def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: s
 
 
 def _sets(sources: Sources) -> Iterator[TestSet]:
-    """The user's sets or those in the data folder, and NanoBEIR's if asked for; each of them again in the index model's index."""
+    """The user's sets or those in the data folder, and NanoBEIR's if asked for; with an index model, each set also for its index."""
     specs = list(sources.retrieval)
     is_nanobeir_alone = {*sources.tasks} == {"nanobeir"}
     if not specs and sources.data and not is_nanobeir_alone:
@@ -343,7 +343,7 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
 
 
 def _run(model: Model, test_set: TestSet) -> Result:
-    """Scores the model on its own index, or on the index model's; raises the error of a set that was not found."""
+    """Scores the model on its own index, or on the index model's if the set refers to it; raises the error of a set that is missing."""
     if isinstance(test_set.content, InputError):
         raise test_set.content
     retrieval_set = read_set(test_set.content)

@@ -196,7 +196,7 @@ def labelled(
 
 
 def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, " n"], *, name: str) -> float:
-    """Spearman's rank correlation, in [-1, 1]. Raises an `InputError` for the pairs `name` if all values of an array are equal."""
+    """Spearman's rank correlation, in [-1, 1]. Raises `InputError` for the pairs called `name` if an array has only one value."""
     refuse_collapsed(reference, f"{name}: the reference finds all {len(reference)} pairs")
     refuse_collapsed(similarities, f"{name}: the model finds all {len(similarities)} pairs")
     from scipy import stats  # imported here: it takes over a second

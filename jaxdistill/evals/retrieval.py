@@ -108,7 +108,7 @@ def entity_recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
 
 
 def mean_recall(entity_sets: Sequence[EntitySet], embed: Embed | Scorer) -> Mapping[str, float]:
-    """The recall of entities at 1, averaged over languages, as `METRIC`; dev sets of entities refuse cross-encoders."""
+    """Maps `METRIC` to the recall of entities at 1, averaged over the sets, of a sentence encoder; a cross-encoder has no vectors."""
     recalls = []
     for entities in entity_sets:
         recalls.append(entity_recalls(entities, cast(Embed, embed))[f"entity/{entities.language} recall@1"])
@@ -133,7 +133,7 @@ def _language(file: str | Path) -> str:
 
 
 def _entity_sets(sources: Sources) -> Iterator[TestSet]:
-    """One set for each of the user's files of entities; they may be absent for the task `retrieval`, which also has translations."""
+    """One set per file of entities. Only the task `entities` needs a file, because the task `retrieval` also has translations."""
     if not sources.entities and "entities" in sources.tasks:
         raise MissingSet("needs entities=FILE with query, entity, label.")
     protocol = "recall at 1, 5, 10 among all entities of the file (SimTDE, Table 3)"

@@ -94,7 +94,7 @@ def subset_scores(name: str, pairs: GradedPairs, cosines: Float[np.ndarray, " n"
 
 
 def averages(scores: Mapping[str, float]) -> dict[str, float]:
-    """The `average` over the seven tests, and `average/mean` and `average/weighted mean` if subsets were scored; there, a set without
+    """The `average` of the seven tests; if subsets were scored, also `average/mean` and `average/weighted mean`, in which a set without
     subsets, such as STS-B, counts by its only score. Empty if a test was not scored."""
     if not set(TESTS) <= set(scores):
         return {}

@@ -80,8 +80,8 @@ def _inner_folds(labels: np.ndarray, is_train: np.ndarray) -> tuple[np.ndarray, 
 
 
 def _tested(predicted: np.ndarray, labels: np.ndarray, folds: np.ndarray, test: np.ndarray) -> Accuracy:
-    """The result of the last classifier of `_inner_folds` on the `test` rows. Its strength is the one for which the other classifiers
-    are best, on average, on the fold that each was not trained on. `predicted` has the shape `[strengths, classifiers, rows]`."""
+    """The result, on the `test` rows, of the classifier that is trained on all folds. Its strength is the one with which the other ten
+    are best on the folds that they were not trained on. `predicted`: `[strengths, classifiers, rows]`, ordered as in `_inner_folds`."""
     accuracies = [np.mean(predicted[:, fold, folds == fold] == labels[folds == fold], axis=1) for fold in range(FOLDS)]
     chosen = np.argmax(np.mean(accuracies, axis=0))
     on_test = predicted[chosen, FOLDS, test]
@@ -97,7 +97,7 @@ def dev_selection(
     strengths: tuple[float, ...] = STRENGTHS,
 ) -> Accuracy:
     """Protocol of SST2, SICK-E: trains on the rows in neither `dev` nor `test`, with the strength that is best on `dev`."""
-    predicted = predictions(features, labels, ~(dev | test)[None], strengths)[:, 0]
+    predicted = predictions(features, labels, ~(dev | test)[None], strengths)[:, 0]  # [strengths, rows]
     chosen = np.argmax(np.mean(predicted[:, dev] == labels[dev], axis=1))
     on_test = predicted[chosen, test]
     return float(np.mean(on_test == labels[test])), on_test

@@ -74,7 +74,7 @@ class Teacher:
         """Raises `InputError` for options that exclude each other."""
 
     def digest(self) -> str:
-        """Identifies what determines the targets, for a teacher whose model `load` does not return; empty for any other."""
+        """A digest of what determines the targets, if `load` does not return the models that make them; otherwise empty."""
         return ""
 
     def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
