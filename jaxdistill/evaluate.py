@@ -380,7 +380,7 @@ def _scored(model: Model, plan: suite.Suite) -> dict[str, Any]:
         "scores": suite.with_averages(scores, failed),
         "failed": failed,
         "details": {name: values for result in results.values() for name, values in result.details.items()},
-        "scored_pairs": next((results[name].scored_pairs for name in sts.DRAWN if name in results), None),
+        "scored_pairs": next((results[name].scored_pairs for name in sts.PLOTTED if name in results), None),
     }
 
 

@@ -40,18 +40,19 @@ class AgreementTask:
     teacher_similarities: Float[np.ndarray, " n"]
     """The teacher's cosine similarity of each pair, or its score if it only scores pairs."""
     teacher_nearest: Integer[np.ndarray, "sentences best"] | None = None
-    """For each distinct sentence, in the order of `vectors_of_pairs`, indices of the teacher's nearest others; None: it has no vectors."""
+    """For each distinct sentence, indices of the teacher's nearest others; None if the teacher has no vectors. Sentences are numbered
+    in the order in which they appear, first in `first` and then in `second`."""
     roles: Sequence[str] = ()
     """Roles of all first, then of all second sentences; empty: none has one. With roles, a model must be a `RoleEmbed`."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of a sentence encoder's scores. A recall needs more others than its rank, or it would always be 1."""
+        """Names of a sentence encoder's scores. With at most `rank` other sentences, recall at `rank` would be 1 and is left out."""
         others = 0 if self.teacher_nearest is None else len(self.teacher_nearest) - 1
         return METRIC, *(RECALL(rank) for rank in RANKS if rank < others)
 
     def __call__(self, model: Embed | Scorer) -> Mapping[str, float]:
-        """Scores a model by the `metrics`, which are 1 for the teacher itself; a cross-encoder only has the correlation."""
+        """Scores a model by the `metrics`, a cross-encoder by the correlation alone. The teacher itself would score 1."""
         name = "agreement with the teacher"
         if isinstance(model, Scorer):
             scored = similarities(model, self.first, self.second)
@@ -64,8 +65,9 @@ class AgreementTask:
             nearest = nearest_others(vectors, count=max(RANKS))
             for rank in RANKS:
                 if RECALL(rank) in self.metrics:
-                    is_shared = (self.teacher_nearest[:, :rank, None] == nearest[:, None, :rank]).any(axis=2)
-                    scores[RECALL(rank)] = float(is_shared.mean())
+                    # [sentences, the teacher's nearest, the model's nearest]
+                    is_equal = self.teacher_nearest[:, :rank, None] == nearest[:, None, :rank]
+                    scores[RECALL(rank)] = float(is_equal.any(axis=2).mean())
         return scores
 
 
@@ -73,25 +75,22 @@ def agreement_task(teacher: Embed, first: Sequence[str], second: Sequence[str]) 
     """Makes the evaluation on pairs of `first` and `second`; neighbours are searched among all of their sentences."""
     vectors, left, right = vectors_of_pairs(teacher, first, second)
     cosines = np.einsum("ne,ne->n", vectors[left], vectors[right])
-    nearest = nearest_others(vectors, count=max(RANKS))
-    return AgreementTask(
-        first=tuple(first), second=tuple(second), teacher_similarities=cosines, teacher_nearest=nearest
-    )
+    others = nearest_others(vectors, count=max(RANKS))
+    return AgreementTask(first=tuple(first), second=tuple(second), teacher_similarities=cosines, teacher_nearest=others)
 
 
 def held_out_task(
     teacher_vectors: Mapping[str, Float[np.ndarray, " e"]], *, seed: int, roles: Mapping[str, str] | None = None
 ) -> AgreementTask:
-    """Makes the evaluation on held-out sentences; `teacher_vectors` and `roles` map each of them to its vector and role. Each
-    sentence is paired with its nearest neighbour and with a random one, because random pairs alone are nearly all unrelated, so their
-    ranking says little."""
+    """Makes the evaluation on held-out sentences; `teacher_vectors` and `roles` map each of them to its vector and role. Each is paired
+    with its nearest neighbour and with a random other, because random pairs alone are nearly all unrelated."""
     sentences = list(teacher_vectors)
     count = len(sentences)
     unit = unit_rows(np.stack(list(teacher_vectors.values())))
     nearest = nearest_others(unit, count=max(RANKS))
-    # A shift by 1 to count - 1 is never the sentence itself.
+    # A shift by 1 to count - 1 never leads back to the sentence itself.
     random_others = (np.arange(count) + np.random.default_rng(seed).integers(1, count, size=count)) % count
-    left = np.tile(np.arange(count), 2)  # in order, so that `vectors_of_pairs` numbers the sentences as here
+    left = np.tile(np.arange(count), 2)  # all sentences in order, which is how `teacher_nearest` numbers them
     right = np.concatenate([nearest[:, 0], random_others])
     return AgreementTask(
         first=tuple(sentences[row] for row in left),
@@ -105,9 +104,7 @@ def held_out_task(
 def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
     """Pairs the first sentence with the second, the third with the fourth, and so on."""
     if len(sentences) % 2 or len(sentences) < 4:
-        raise InputError(
-            f"{len(sentences)} sentences do not make pairs of neighbouring lines; an even number, at least 4, is needed."
-        )
+        raise InputError(f"{len(sentences)} sentences do not make pairs of lines; give an even number, at least 4.")
     return list(sentences[::2]), list(sentences[1::2])
 
 

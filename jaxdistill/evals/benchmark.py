@@ -26,7 +26,7 @@ def _sets(sources: Sources) -> Iterable[TestSet]:
         tasks = mteb.get_benchmark(sources.mteb).tasks if is_benchmark else map(mteb.get_task, names)
         for task in tasks:
             protocol = f"mteb {mteb.__version__}: {task.metadata.main_score}"
-            content = task, sources.mteb_folder
+            content = task, sources.mteb_folder  # where mteb caches its results, so they are not cached here
             yield TestSet(name=f"mteb/{task.metadata.name}", protocol=protocol, content=content, is_repeatable=False)
 
 
@@ -36,12 +36,13 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     from mteb.models.abs_encoder import AbsEncoder
     from mteb.models.model_meta import ModelMeta, ScoringFunction
 
+    # mteb finds earlier results by name, which must be `ORGANISATION/MODEL`, and revision.
+    name = re.sub(r"[^0-9A-Za-z.]+", "-", model.name).strip("-")
+    metadata = {"name": f"jaxdistill/{name}", "revision": model.digest[:12]}
+    metadata["similarity_fn_name"] = ScoringFunction(model.similarity)
+
     class Encoder(AbsEncoder):
-        def __init__(self):
-            name = re.sub(r"[^0-9A-Za-z.]+", "-", model.name).strip("-")
-            metadata = {"name": f"jaxdistill/{name}", "revision": model.digest[:12]}
-            metadata["similarity_fn_name"] = ScoringFunction(model.similarity)
-            self.mteb_model_meta = ModelMeta.create_empty(metadata)
+        mteb_model_meta = ModelMeta.create_empty(metadata)
 
         def encode(self, inputs: Any, *, prompt_type: Any = None, **_: Any) -> np.ndarray:
             # mteb's prompt types, `query` and `document`, are also the names of fields of `Model`.

@@ -1,9 +1,8 @@
 """Measures retrieval of documents: nDCG@10, recall, MRR@10 and MAP on sets in BEIR's format.
 
-Documents are ranked exactly, by cosine with the query, or by dot product if the model's checkpoint says so.
-
-All measures are means over judged queries, in [0, 1], as trec_eval defines them. A document without a judgement is irrelevant. A query
-without a relevant document counts as 0. The gain of nDCG is the relevance itself (trec_eval, BEIR), not `2^relevance - 1`.
+Documents are ranked exactly, by cosine with the query, or by dot product if the model's checkpoint says so. Measures are means over
+judged queries, in [0, 1], as trec_eval defines them. A document without a judgement is irrelevant. A query without a relevant document
+counts as 0. The gain of nDCG is the relevance itself (trec_eval, BEIR), not `2^relevance - 1`.
 
 A set (BEIR, Thakur et al., NeurIPS Datasets 2021, https://arxiv.org/abs/2104.08663) is a folder with documents (`corpus`), queries
 (`queries`) and judgements (`qrels`); docs/guide/evaluation.md has their names and forms.
@@ -13,7 +12,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -101,19 +100,9 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
     specs = [spec] if Path(spec).is_dir() else spec.split("+", 1)  # the path of one set may contain `+`
     names, folders = zip(*map(_located, specs), strict=True)
     query_folder, corpus_folder = folders[0], folders[-1]
-    # On the hub, judgements are in the set itself or in another one, `NAME-qrels`; local copies keep that name.
-    qrels_folder = query_folder.resolve().with_name(f"{query_folder.resolve().name}-qrels")
-    if not any(query_folder.glob("qrels*")) and not Path(specs[0]).is_dir():
-        _, qrels_folder = _located(f"{specs[0]}-qrels")
-    qrels: dict[Split, Path] = {}
-    for judged_split in SPLITS:
-        paths = [query_folder / f"qrels/{judged_split}.tsv", qrels_folder / f"{judged_split}.tsv"]
-        if judged_split == "test":
-            paths.append(query_folder / "qrels.tsv")
-        existing = [path for plain in paths for path in (plain, Path(f"{plain}.gz")) if path.is_file()]
-        if existing:
-            qrels[judged_split] = existing[0]
-    corpus, queries = _part_files(corpus_folder, "corpus"), _part_files(query_folder, "queries")
+    corpus = _part_files(corpus_folder, "corpus")
+    queries = _part_files(query_folder, "queries")
+    qrels = _qrels_files(specs[0], query_folder)
     if not corpus or not queries or split not in qrels:
         advice = f", or give {option}={next(iter(qrels))}" if qrels else ""
         raise InputError(
@@ -123,30 +112,32 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
     return SetFiles("+".join(names), corpus, queries, qrels[split], split)
 
 
+def _qrels_files(spec: str, folder: Path) -> dict[Split, Path]:
+    """Maps each split that has judgements to their file, for the set `spec` that lies in `folder`."""
+    # On the hub, judgements are in the set itself or in another one, `NAME-qrels`; local copies keep that name.
+    other_folder = folder.resolve().with_name(f"{folder.resolve().name}-qrels")
+    if not any(folder.glob("qrels*")) and not Path(spec).is_dir():
+        _, other_folder = _located(f"{spec}-qrels")
+    qrels: dict[Split, Path] = {}
+    for split in SPLITS:
+        candidates = [folder / f"qrels/{split}.tsv", other_folder / f"{split}.tsv"]
+        if split == "test":
+            candidates.append(folder / "qrels.tsv")
+        existing = [path for tsv in candidates for path in (tsv, Path(f"{tsv}.gz")) if path.is_file()]
+        if existing:
+            qrels[split] = existing[0]
+    return qrels
+
+
 def _part_files(folder: Path, part: str) -> list[Path]:
     """The files of `corpus` or `queries` in the first of the `FORMS` that the folder has; empty if it has none."""
     return next(filter(None, (sorted(folder.glob(f"{part}{form}")) for form in FORMS)), [])
 
 
 def _located(spec: str) -> tuple[str, Path]:
-    """The name of a set and its folder, which is downloaded if the set is on the hub. A set of a collection, `ORG/COLLECTION:SET`, is
-    the split SET of each of the collection's tables."""
+    """The name of a set and its folder, which is downloaded if `spec` names a set on the hub."""
     if Path(spec).is_dir():
         return os.path.basename(os.path.abspath(spec)), Path(spec)
-
-    def write_set(draft: Path) -> None:
-        """Writes a set of a collection as files; judgements without a grade get 1."""
-        import datasets
-
-        load: Any = partial(datasets.load_dataset, collection, split=split)
-        for part in PARTS:
-            load(part).to_json(draft / f"{part}.jsonl")
-        lines = ["\t".join(QRELS_COLUMNS)]
-        for row in load("qrels"):
-            documents = row["corpus-id"] if isinstance(row["corpus-id"], list) else [row["corpus-id"]]
-            lines += [f"{row['query-id']}\t{document}\t{row.get('score', 1)}" for document in documents]
-        (draft / "qrels.tsv").write_text("\n".join(lines) + "\n", "utf-8")
-
     with foreign_errors(f"retrieval set {spec or 'nothing'} is no folder, and cannot be fetched from the hub"):
         if ":" not in spec:
             from huggingface_hub import snapshot_download
@@ -157,8 +148,22 @@ def _located(spec: str) -> tuple[str, Path]:
         collection, split = spec.split(":")
         folder = cache_folder() / "retrieval" / collection.replace("/", "--") / split
         if not folder.is_dir():
-            make_folder_atomic(folder, write_set, what="retrieval sets")
+            make_folder_atomic(folder, partial(_write_set, collection, split), what="retrieval sets")
         return split, folder
+
+
+def _write_set(collection: str, split: str, folder: Path) -> None:
+    """Writes one set of a collection on the hub, which is a split of each of its tables; judgements without a grade get 1."""
+    import datasets
+
+    load: Any = partial(datasets.load_dataset, collection, split=split)
+    for part in PARTS:
+        load(part).to_json(folder / f"{part}.jsonl")
+    lines = ["\t".join(QRELS_COLUMNS)]
+    for row in load("qrels"):
+        documents = row["corpus-id"] if isinstance(row["corpus-id"], list) else [row["corpus-id"]]
+        lines += [f"{row['query-id']}\t{document}\t{row.get('score', 1)}" for document in documents]
+    (folder / "qrels.tsv").write_text("\n".join(lines) + "\n", "utf-8")
 
 
 def read_set(files: SetFiles) -> RetrievalSet:
@@ -166,22 +171,12 @@ def read_set(files: SetFiles) -> RetrievalSet:
     contradict each other or the queries, and if no relevant document is in the corpus."""
     queries = {query: text for query, (text,) in _records(files.queries, ["text"]).items()}
     corpus = _records(files.corpus, ["title", "text"])
-    judged: dict[str, dict[str, int]] = {}
-    with foreign_errors(f"{files.qrels}: a judgement is query, document and a whole number, separated by tabs"):
-        rows = evaluation.read_table(files.qrels, QRELS_COLUMNS, headerless=True)
-        # `read_table` only knows a header with the names in `QRELS_COLUMNS`.
-        has_other_header = rows and not re.fullmatch(r"-?\d+(\.\d*)?", rows[0][-1])
-        for query, document, grade in rows[1:] if has_other_header else rows:
-            relevance = int(re.sub(r"\.0*$", "", grade))
-            if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
-                raise InputError(f"{files.qrels} has two grades of {document:.60} for the query {query:.60}; keep one.")
+    judged = _judgements(files.qrels)
     if lacking := [query for query in judged if not queries.get(query)]:
         raise InputError(f"{files.qrels} judges the query {lacking[0]!r:.60}, of which {files.queries[0]} has no text.")
     relevant = {document for grades in judged.values() for document, relevance in grades.items() if relevance > 0}
     if not relevant & corpus.keys():
-        raise InputError(
-            f"{files.qrels}: no query has a relevant document that {files.corpus[0]} has; at least one judgement must be above 0."
-        )
+        raise InputError(f"{files.qrels}: no query has a relevant document that {files.corpus[0]} has, graded above 0.")
     if absent := len(relevant - corpus.keys()):
         log.warning("%s lacks %s of the relevant documents; they count as never found", files.corpus[0], f"{absent:,}")
     shared_ids = queries.keys() & corpus.keys()
@@ -191,40 +186,59 @@ def read_set(files: SetFiles) -> RetrievalSet:
         documents={document: " ".join(filter(None, (title, text))) for document, (title, text) in corpus.items()},
         queries={query: text for query, text in queries.items() if query in judged},
         judged={query: judged[query] for query in queries if query in judged},
-        # The last field of a document is its text; `split` ignores differences in white space.
+        # `[-1]` is the text of a document, after its title; `split` ignores differences in white space.
         queries_in_corpus={name for name in shared_ids if queries[name].split() == corpus[name][-1].split()},
     )
 
 
+def _judgements(path: Path) -> dict[str, dict[str, int]]:
+    """Maps each judged query to its judged documents and their relevance."""
+    judged: dict[str, dict[str, int]] = {}
+    with foreign_errors(f"{path}: a judgement is query, document and a whole number, separated by tabs"):
+        rows = evaluation.read_table(path, QRELS_COLUMNS, headerless=True)
+        # `read_table` only knows a header with the names in `QRELS_COLUMNS`.
+        has_other_header = rows and not re.fullmatch(r"-?\d+(\.\d*)?", rows[0][-1])
+        for query, document, grade in rows[1:] if has_other_header else rows:
+            relevance = int(re.sub(r"\.0*$", "", grade))
+            if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
+                raise InputError(f"{path} has two grades of {document:.60} for the query {query:.60}; keep one.")
+    return judged
+
+
 def _records(paths: Sequence[Path], fields: Sequence[str]) -> dict[str, list[str]]:
     """Maps the id of each document or query to its `fields`, without outer white space; a missing title is empty."""
-    import fsspec
-
     records: dict[str, list[str]] = {}
-    columns = {"id": "_id|id", **{field: field for field in fields}}
     for path in paths:
-        rows: Iterable[dict[str, Any]]
         with foreign_errors(f"{path}: each record needs the fields _id (or id), {', '.join(fields)}"):
-            if ".tsv" in path.suffixes:
-                cells = read([str(path)], columns, numbers=True, headerless=True)
-                headers = (("_id", "text"), ("id", "text"))  # first and last cell; `read` knows them in lower case only
-                cells = (row for row in cells if any(row) and (row[0].lower(), row[-1].lower()) not in headers)
-                rows = (dict(zip(columns, row, strict=True)) for row in cells)
-            elif path.suffix == ".parquet":
-                from pyarrow import parquet
-
-                table = parquet.ParquetFile(path)
-                rows = (row for batch in table.iter_batches() for row in batch.to_pylist())
-            else:  # not by `read`, because published sets change the types of `metadata` from line to line
-                with fsspec.open(str(path), "rt", compression="infer", encoding="utf-8-sig") as file:
-                    rows = [json.loads(line) for line in cast(Any, file) if line.strip()]
-            for row in rows:
+            for row in _rows(path, fields):
                 row = {"title": "", **row, "id": row["_id" if "_id" in row else "id"]}
-                identifier, *texts = (str("" if row[field] is None else row[field]).strip() for field in columns)
+                values = [row[name] for name in ("id", *fields)]
+                identifier, *texts = ["" if value is None else str(value).strip() for value in values]
                 if not identifier or identifier in records:
                     raise InputError(f"{path} has the id {identifier!r:.60} twice or an empty one; ids must differ.")
                 records[identifier] = texts
     return records
+
+
+def _rows(path: Path, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The rows of a file of documents or queries, with an `_id` or `id` each."""
+    if ".tsv" in path.suffixes:
+        columns = {"id": "_id|id", **{field: field for field in fields}}
+        for cells in read([str(path)], columns, numbers=True, headerless=True):
+            # `read` drops a header in lower case, but takes one with capitals for a row.
+            is_header = cells[0].lower() in ("_id", "id") and cells[-1].lower() == "text"
+            if any(cells) and not is_header:
+                yield dict(zip(columns, cells, strict=True))
+    elif path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        for batch in parquet.ParquetFile(path).iter_batches():
+            yield from batch.to_pylist()
+    else:  # not by `read`, because published sets change the types of `metadata` from line to line
+        import fsspec
+
+        with fsspec.open(str(path), "rt", compression="infer", encoding="utf-8-sig") as file:
+            yield from (json.loads(line) for line in cast(Any, file) if line.strip())
 
 
 def ranked_by_vectors(
@@ -242,11 +256,12 @@ def ranked_by_vectors(
 
 
 def ordered(ranking: Ranking, test_set: RetrievalSet) -> list[list[str]]:
-    """Ids of each query's documents, best first. Ties are ordered as in trec_eval, by descending id. Leaves out the document that is
-    the query itself, unless it is judged relevant."""
-    scores, rows = ranking
+    """Ids of each query's documents, best first; on ties by descending id, as in trec_eval. Without the document that is the query
+    itself, unless it is judged relevant."""
+    scores, rows = ranking  # both [queries, best]
     ids = np.array(list(test_set.documents), dtype=object)
-    alphabetic_rank = np.argsort(np.argsort(ids, kind="stable"))
+    alphabetic_rank = np.argsort(np.argsort(ids, kind="stable"))  # of each document
+    # `lexsort` sorts by its last key first: by falling score, and then by falling id.
     order = np.lexsort((-alphabetic_rank[rows], -np.asarray(scores, np.float64)), axis=1)
     rankings = ids[np.take_along_axis(rows, order, axis=1)].tolist()
     for query, ranked in zip(test_set.queries, rankings, strict=True):
@@ -290,20 +305,23 @@ def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: s
     """`retrieval-SPLIT/ndcg@10` of a `RoleEmbed`, the mean over sets of one split, in [0, 1]; empty for a cross-encoder."""
     if isinstance(embed, Scorer):
         return {}
-    query, document = (partial(cast(RoleEmbed, embed), role=role) for role in ("query", "document"))
+    embed_query = partial(cast(RoleEmbed, embed), role="query")
+    embed_document = partial(cast(RoleEmbed, embed), role="document")
     scores = []
     for test_set in sets:
-        ranking = ranked_by_vectors(query, document, test_set, similarity=similarity)
+        ranking = ranked_by_vectors(embed_query, embed_document, test_set, similarity=similarity)
         scores.append(scored(ranking, test_set, test_set.name).scores[f"{test_set.name} {NDCG}"])
     return {METRICS[sets[0].split]: float(np.mean(scores))}
 
 
 def _sets(sources: Sources) -> Iterator[TestSet]:
-    """The named sets, or all in `retrieval/` of the data folder, for the model alone and then with the index model's documents."""
-    specs = sources.retrieval
-    if not specs and sources.data and {*sources.tasks} != {"nanobeir"}:  # a task that names its sets itself
+    """The user's sets or those in the data folder, and NanoBEIR's if asked for; with an index model, each set also for its index."""
+    specs = list(sources.retrieval)
+    is_nanobeir_alone = {*sources.tasks} == {"nanobeir"}
+    if not specs and sources.data and not is_nanobeir_alone:
         specs = sorted(str(path) for path in Path(sources.data).glob("retrieval/*/") if [*path.glob("corpus*")])
-    specs = [*specs, *(NANOBEIR if "nanobeir" in sources.tasks else ())]
+    if "nanobeir" in sources.tasks:
+        specs += NANOBEIR
     if not specs:
         raise MissingSet("needs sets in BEIR's format: retrieval=FOLDER, or retrieval/ in data=FOLDER.")
     prefixes = ["", ASYMMETRIC] if sources.index_model else [""]
@@ -325,7 +343,7 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
 
 
 def _run(model: Model, test_set: TestSet) -> Result:
-    """Scores the model on its own index, or on the index model's; raises the error of a set that was not found."""
+    """Scores the model on its own index, or on the index model's if the set refers to it; raises the error of a set that is missing."""
     if isinstance(test_set.content, InputError):
         raise test_set.content
     retrieval_set = read_set(test_set.content)

@@ -33,7 +33,7 @@ class Model:
     width: int = 0
     """Width of its vectors; 0 if it only scores pairs, or if the vectors are whitened."""
     reading: Mapping[str, Any] = field(default_factory=dict)
-    """How it reads texts (`pooling`, `max_length` and so on), or the `members` of an ensemble; for results."""
+    """How it reads texts (`pooling`, `max_length` and so on), or the `members` of an ensemble; for the results file."""
     parameters: int = 0
     size_bytes: int = 0
     """Size of the weights files."""
@@ -69,11 +69,11 @@ class Sources:
     mteb_folder: Path | None = None
     """Where mteb writes its results; None: in its own cache."""
 
-    def part(self, part: str) -> Path:
+    def subfolder(self, name: str) -> Path:
         """A subfolder of the data folder; raises `MissingSet` without a data folder."""
         if not self.data:
-            raise MissingSet(f"needs data=FOLDER with {part}/, or JAXDISTILL_DATA")
-        return Path(self.data) / part
+            raise MissingSet(f"needs data=FOLDER with {name}/, or JAXDISTILL_DATA")
+        return Path(self.data) / name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class TestSet:
     name: str
     protocol: str = ""
     files: tuple[str | Path, ...] = ()
-    """All files that it reads, tables perhaps with a prefix `raw:` or `quoted:`; empty if it comes from the hub."""
+    """All files that it reads, a table perhaps as `raw:FILE` or `quoted:FILE`; empty if it comes from the hub."""
     content: Any = None
     """What else `Evaluation.run` needs to read or score it."""
     references: tuple[str, ...] = ()
@@ -150,15 +150,15 @@ def average_of(average: str, scores: Sequence[str]) -> Callable[[Mapping[str, fl
     """Makes `Evaluation.averages` for one average, called `average`: the mean of `scores`, if all of them were measured."""
 
     def averages(measured: Mapping[str, float]) -> Mapping[str, float]:
-        is_complete = {*scores} <= measured.keys()
-        return {average: float(np.mean([measured[name] for name in scores]))} if is_complete else {}
+        values = [measured[name] for name in scores if name in measured]
+        return {average: float(np.mean(values))} if len(values) == len(scores) else {}
 
     return averages
 
 
 class EmbeddingCache:
-    """An `Embed` that computes each distinct sentence once, because sets share sentences, and keeps its vector in memory. All tasks of
-    `evaluate` together keep 300,000 vectors, 0.5 GB for MiniLM. A cached vector may differ from a new one by rounding."""
+    """An `Embed` that embeds each distinct sentence once and keeps its vector in memory, because sets share sentences. All sets of
+    `evaluate` have 300,000 sentences: 0.5 GB of vectors for MiniLM. A cached vector may differ from a new one by rounding."""
 
     def __init__(self, embed: Embed):
         self._embed = embed
@@ -169,12 +169,12 @@ class EmbeddingCache:
         if new:
             self._vectors.update(zip(new, np.asarray(self._embed(new)), strict=True))
         vectors = [self._vectors[sentence] for sentence in sentences]
-        return np.stack(vectors) if vectors else np.asarray(self._embed([]))
+        return np.stack(vectors) if vectors else np.asarray(self._embed([]))  # [0, e]: `stack` needs a vector
 
 
 def read_table(file: str | Path, columns: Sequence[str], *, headerless: bool = False) -> list[tuple[str, ...]]:
-    """The cells of a table's rows in some columns, without outer white space; blank rows are left out. Raises `InputError` for a
-    missing column or an empty cell. `data.text.read` explains `headerless`."""
+    """The cells of a table's rows in some columns, without outer white space and blank rows. `headerless`: the file may lack a header,
+    if it has just these columns in this order. Raises `InputError` for a missing column or an empty cell."""
     rows = []
     for row in read([str(file)], columns, numbers=True, headerless=headerless):
         cells = tuple(map(str.strip, row))
@@ -188,8 +188,7 @@ def read_table(file: str | Path, columns: Sequence[str], *, headerless: bool = F
 def labelled(
     file: str | Path, columns: Sequence[str], classes: Sequence[str]
 ) -> tuple[Integer[np.ndarray, " n"], list[tuple[str, ...]]]:
-    """Reads a table of labelled sentences: for each row, the index of its `label` in `classes`, and its cells in `columns`. Raises
-    `InputError` for a label that is not in `classes`."""
+    """Reads a table: for each row, the index of its `label` in `classes`, and its cells in `columns`. Refuses any other label."""
     rows = read_table(file, ("label", *columns))
     if wrong := [label for label, *_ in rows if label not in classes]:
         raise InputError(f"{file}: label {wrong[0]!r:.40} is not one of {', '.join(classes)}.")
@@ -197,8 +196,7 @@ def labelled(
 
 
 def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, " n"], *, name: str) -> float:
-    """Spearman's rank correlation, in [-1, 1]; ties get their mean rank. Raises `InputError` if all similarities or all references
-    are equal; its message begins with `name`, that of the pairs."""
+    """Spearman's rank correlation, in [-1, 1]. Raises `InputError` for the pairs called `name` if an array has only one value."""
     refuse_collapsed(reference, f"{name}: the reference finds all {len(reference)} pairs")
     refuse_collapsed(similarities, f"{name}: the model finds all {len(similarities)} pairs")
     from scipy import stats  # imported here: it takes over a second
@@ -216,12 +214,10 @@ def area_under_roc(labels: Real[np.ndarray, " n"], scores: Float[np.ndarray, " n
     return float(test.statistic / (len(positives) * len(negatives)))
 
 
-def refuse_collapsed(similarities: Real[np.ndarray, " n"], finding: str) -> None:
-    """Raises `InputError` if all similarities are the same; `finding` begins the message, such as `the model finds all pairs`."""
-    if np.ptp(similarities) <= 1e-7 * np.abs(similarities).max():  # they differ by float32 rounding alone
-        raise InputError(
-            f"{finding} equally similar ({similarities[0]:.4g}): it has collapsed to one vector or one score for everything."
-        )
+def refuse_collapsed(values: Real[np.ndarray, " n"], finding: str) -> None:
+    """Raises `InputError` if all values are equal. `finding` is its message up to `equally similar`: `the model finds all pairs`."""
+    if np.ptp(values) <= 1e-7 * np.abs(values).max():  # they differ by float32 rounding alone
+        raise InputError(f"{finding} equally similar ({values[0]:.4g}): it has collapsed to one vector or one score.")
 
 
 def refuse_same_vectors(vectors: Float[np.ndarray, "n e"], texts: Sequence[str], kind: str) -> None:

@@ -2,16 +2,14 @@
 
 The geometry is that of STS-B dev (`sts/stsb.dev.tsv.gz`), with vectors of unit length:
 
-- Alignment, the expected distance of pairs that mean the same (gold score above 4, as in SimCSE, Gao et al., EMNLP
-  2021), and uniformity, the logarithm of an expected Gaussian potential over pairs of distinct sentences. Lower is
-  better. Both are measured as defined by Wang and Isola (ICML 2020, https://arxiv.org/abs/2005.10242), with squared
-  distances, and by DistilCSE's equation 8, with plain distances. NOTE: the minus before the expectation in equation 8's
-  alignment contradicts the sentence below it (expected distance, lower is better); it is left out here.
+- Alignment, the expected distance of pairs that mean the same (gold score above 4, as in SimCSE, Gao et al., EMNLP 2021), and
+  uniformity, the logarithm of an expected Gaussian potential over pairs of distinct sentences. Lower is better. Wang and Isola (ICML
+  2020, https://arxiv.org/abs/2005.10242) square the distances, DistilCSE's equation 8 does not. NOTE: the minus before the expectation
+  in its alignment contradicts the sentence below it (expected distance, lower is better); it is left out here.
 - Anisotropy: mean cosine of pairs of distinct sentences (Ethayarajh, EMNLP 2019); 0 for uniform directions.
-- ConGen's appendix A.3: Spearman's correlation of cosine similarity and word-level edit distance; near 0 for a model
-  that does not look at words. The same correlation of the gold scores is reported too.
-- ConGen's out-of-domain example (section Limitation): the cosine of two clinical sentences whose gold score is 0;
-  ConGen-BERT-Base gives 0.3 in the paper.
+- ConGen's appendix A.3: Spearman's correlation of cosine similarity and word-level edit distance; near 0 for a model that does not
+  look at words. The same correlation of the gold scores is reported too.
+- ConGen's out-of-domain example (section Limitation): the cosine of two clinical sentences whose gold score is 0; ConGen-BERT-Base's is 0.3.
 
 Speed follows SimTDE's Table 4 (Xie et al., SIGIR 2023, section 4.3). Rates depend on the machine and its load, so they are never cached.
 """
@@ -48,20 +46,19 @@ PROTOCOL = (
 
 def measures(pairs: GradedPairs, embed: Embed) -> Mapping[str, float]:
     """Scores `geometry/...` of a model: alignments, uniformities in nats, cosines and correlations in [-1, 1]."""
-    vectors, left, right = vectors_of_pairs(embed, pairs.first, pairs.second)
-    first, second = vectors[left], vectors[right]
-    same = pairs.scores > 4.0
-    cosines = (vectors @ vectors.T)[np.triu_indices(len(vectors), k=1)]  # all pairs of distinct sentences
-    texts = zip(pairs.first, pairs.second, strict=True)
-    edits = np.array([edit_distance(first_text.split(), second_text.split()) for first_text, second_text in texts])
+    vectors, first_rows, second_rows = vectors_of_pairs(embed, pairs.first, pairs.second)
+    first, second = vectors[first_rows], vectors[second_rows]
     similarities = np.einsum("ne,ne->n", first, second)
+    same = pairs.scores > 4.0  # pairs that mean the same
+    all_cosines = (vectors @ vectors.T)[np.triu_indices(len(vectors), k=1)]  # of every two distinct sentences
+    edits = np.array(list(map(edit_distance, map(str.split, pairs.first), map(str.split, pairs.second))))
     clinical_vectors = unit_vectors(embed, OUT_OF_DOMAIN)
     return {
         "geometry/alignment": alignment(first[same], second[same], power=2),
-        "geometry/uniformity": uniformity(cosines, power=2),
+        "geometry/uniformity": uniformity(all_cosines, power=2),
         "geometry/alignment (DistilCSE)": alignment(first[same], second[same], power=1),
-        "geometry/uniformity (DistilCSE)": uniformity(cosines, power=1),
-        "geometry/anisotropy": float(np.mean(cosines)),
+        "geometry/uniformity (DistilCSE)": uniformity(all_cosines, power=1),
+        "geometry/anisotropy": float(np.mean(all_cosines)),
         "geometry/edit distance": spearman(edits, similarities, name=pairs.name),
         "geometry/edit distance of gold": spearman(edits, pairs.scores, name=pairs.name),
         "geometry/out-of-domain cosine": float(np.sum(clinical_vectors[0] * clinical_vectors[1])),
@@ -83,10 +80,11 @@ def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
     """Levenshtein distance of two lists of words: the fewest insertions, deletions and replacements."""
     row = list(range(len(second) + 1))  # edits from no word to each prefix of `second`
     for count, word in enumerate(first, start=1):
-        previous, row = row, [count]
+        previous_row = row  # from the words before `word`
+        row = [count]  # `count` words deleted
         for column, other in enumerate(second):
-            replaced = previous[column] + (word != other)
-            row.append(min(replaced, previous[column + 1] + 1, row[column] + 1))
+            replaced = previous_row[column] + (word != other)
+            row.append(min(replaced, previous_row[column + 1] + 1, row[column] + 1))  # or deleted, or inserted
     return row[-1]
 
 
@@ -100,18 +98,15 @@ EVALUATION = Evaluation(
 
 
 def whitening(vectors: Float[np.ndarray, "n e"]) -> Callable[[Float[np.ndarray, "m e"]], Float[np.ndarray, "m e"]]:
-    """The linear map that gives `vectors` zero mean and identity covariance; raises `InputError` if there are at most `e` vectors.
+    """The affine map that gives `vectors` zero mean and identity covariance; raises `InputError` if there are at most `e` vectors.
 
     Su et al., Whitening Sentence Representations for Better Semantics and Faster Retrieval, arXiv 2103.15316, equations 5 to 8:
-    `(x - mean) U S^(-1/2)`, where the covariance of a text's vectors is `U S U^T`. Difference from its code: directions without
-    variance become zero. The mean of a BERT's tokens has such a direction because of the last LayerNorm; the code divides a
-    rounding error by itself there.
+    `(x - mean) U S^(-1/2)`, where the covariance of `vectors` is `U S U^T`. Difference from the authors' code, which divides a rounding
+    error by itself: a direction without variance, as the last LayerNorm gives the mean of a BERT's tokens, becomes zero.
     """
     width = vectors.shape[1]
     if len(vectors) <= width:
-        raise InputError(
-            f"whiten needs a text with more than {width} distinct sentences, the width of the vectors; it has {len(vectors)}."
-        )
+        raise InputError(f"whiten needs more than {width} distinct sentences, the vectors' width, not {len(vectors)}.")
     mean, kernel = principal_axes(vectors, power=1.0)
     return lambda others: ((others - mean) @ kernel).astype(np.float32)
 
@@ -131,7 +126,7 @@ def _run_speed(model: Model, test_set: TestSet) -> Mapping[str, float]:
     embed = model.timed
     assert embed is not None
     sentences = [*pairs.first, *pairs.second]
-    # Compiles all shapes before timing; every tenth sentence by length, from the longest, has them all.
+    # Compiles before timing. Lengths are padded to few shapes, so every tenth sentence by length meets each of them.
     for sentence in sorted(sentences, key=len, reverse=True)[::10]:
         embed([sentence])
     embed(sentences)

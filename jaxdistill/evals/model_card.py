@@ -78,7 +78,7 @@ def public_argument(argument: str) -> str:
     if name.lstrip("-") == "config":
         path, colon, preset = value.partition(":")
         folder = "configs/" if Path(path).parent.name == "configs" else ""
-        preset = re.sub("(?<==)[^:=]*/", "", preset)  # values of the preset's arguments, too
+        preset = re.sub("=[^:=]*/", "=", preset)  # shortens `teacher=FOLDER/my.py:Teacher` to `teacher=my.py:Teacher`
         return f"{name}={folder}{Path(path).name}{colon}{preset}"
     if "/" not in value or value.startswith("("):  # no path, or the rules of run.sharding
         return argument
@@ -105,7 +105,7 @@ def model_card(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence
     tags = ["sentence-similarity", "feature-extraction"]
     if definition.reads_pairs:
         tags = ["cross-encoder", "text-ranking"]
-    # An export without a stated origin names itself here, and its public name looks like one of the hub.
+    # An export that states no base model counts as its own; its name, `RUN/export`, looks like one of the hub.
     base = [name for name in facts.base_models.split(", ") if is_hub_name(name) and not name.endswith("/export")]
     metadata = {  # https://huggingface.co/docs/hub/model-cards
         "language": facts.languages.split(", ") if facts.languages else [],
@@ -127,7 +127,7 @@ def model_card(model: SentenceModel, facts: Facts, *, spec: str, forms: Sequence
         parameters=model.parameter_count,
         max_length=0 if is_static else model.max_length,
         pooling=pooling,
-        pooled_by_hand=pooling in ("mean", "cls") and not (has_head or is_static),
+        pooled_by_hand=pooling in ("mean", "cls") and not (has_head or is_static),  # the example for transformers alone
         prompts=model.role_prompts,
         forms=forms,
         metadata=yaml.safe_dump(known_metadata, sort_keys=False, allow_unicode=True),
@@ -152,8 +152,7 @@ def origin_of(*models: SentenceModel) -> dict[str, str]:
 def filled(name: str, **values: Any) -> str:
     """Fills the template `name` of `core/assets/` with values; a variable without a value is an error. Values are escaped in .html; a
     .md template escapes them by the filters `plain`, `code` and `literal` (a string of Python and JavaScript)."""
-    # Imported here, because most programs need no template.
-    import jinja2
+    import jinja2  # imported here, because most programs need no template
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("jaxdistill", "core/assets"),

@@ -2,11 +2,11 @@
 
 Without a file of graded pairs, the sets are QQP, QNLI and MRPC by the protocol of Trans-Encoder (Liu et al., ICLR 2022,
 https://arxiv.org/abs/2109.13059, section 3 and Table 2): the area under the ROC curve of cosine similarity against the binary
-label; nothing is trained. Their test and dev (for choosing models) splits in a data folder share no row:
+label; nothing is trained. Their test sets, and dev sets for choosing models, share no row:
 
-    qqp    the sample of 1,000 pairs; no dev, as no other pairs with both labels are available (paper: 10,000 and 1,000)
-    qnli   the official dev set without its first 1,000 pairs; those 1,000 (as in the paper: test labels are not public)
-    mrpc   the official test set; the first 408 of the 4,076 pairs of train, a tenth (paper: 408, the official dev set)
+    qqp    test: the sample of 1,000 pairs; no dev, as no other pairs with both labels are available (paper: 10,000 and 1,000)
+    qnli   dev: the first 1,000 pairs of the official dev set; test: its other pairs (as in the paper: test labels are not public)
+    mrpc   test: the official one; dev: the first 408 of the 4,076 pairs of train, a tenth (paper: 408, the official dev set)
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,9 +54,8 @@ class GradedPairs:
 
     def __post_init__(self):
         if len(np.unique(self.scores)) < 2 or not np.isfinite(self.scores).all():
-            raise InputError(
-                f"{self.name}: its {len(self.scores)} pairs must have at least two different scores, all finite."
-            )
+            count = len(self.scores)
+            raise InputError(f"{self.name}: its {count} pairs must have at least two different scores, all finite.")
 
 
 def pairs_spearman(embed: Embed | Scorer, pairs: GradedPairs) -> float:
@@ -66,9 +65,9 @@ def pairs_spearman(embed: Embed | Scorer, pairs: GradedPairs) -> float:
 
 def pairs_auc(embed: Embed | Scorer, pairs: GradedPairs) -> float:
     """The area under the ROC curve, in [0, 1], of pairs with scores of 0 and 1; 0.5 is chance."""
-    scores = similarities(embed, pairs.first, pairs.second)
-    evaluation.refuse_collapsed(scores, f"{pairs.name}: the model finds all {len(scores):,} pairs")
-    return evaluation.area_under_roc(pairs.scores, scores)
+    predicted = similarities(embed, pairs.first, pairs.second)
+    evaluation.refuse_collapsed(predicted, f"{pairs.name}: the model finds all {len(predicted):,} pairs")
+    return evaluation.area_under_roc(pairs.scores, predicted)
 
 
 def scored_pairs(pairs: GradedPairs, similarities: Float[np.ndarray, " n"]) -> dict[str, Any]:
@@ -103,7 +102,7 @@ def binary_pairs(file: str | Path, rows: slice) -> GradedPairs:
 
 
 def _sets(sources: Sources) -> Iterator[TestSet]:
-    """The user's file of pairs, or otherwise the sets of two classes in the data folder, whose `content` is their rows."""
+    """The user's file of pairs; without one, the sets of two classes in the data folder, each with its rows as `content`."""
     if sources.pairs:
         protocol = "Spearman of cosine similarity and score; AUC where all scores are 0 or 1"
         yield TestSet(name="pairs", protocol=protocol, files=(file_of("pairs", sources.pairs),))

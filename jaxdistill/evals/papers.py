@@ -1,14 +1,14 @@
 """Reads published scores of papers, which programs show beside measured ones.
 
-`configs/papers/NAME.toml` holds a paper's tables with the cells as printed. A reference such as `congen:tinybert-l4` names the
-file and the `key` of a row. In a table whose columns are models, `COLUMN` in a key stands for the column's entry in `keys`.
-`scores` names each column's score as `jaxdistill.evaluate` does; empty if nothing here measures it. `presets` lists,
-for each preset, the rows that its stages repeat; if there are more stages than rows, rows are taken in turn. `*` stands for the
-preset's argument.
+`configs/papers/NAME.toml` holds a paper's tables with the cells as printed. A reference such as `congen:tinybert-l4` names the file and
+the `key` of a row. `scores` names each column's score as `jaxdistill.evaluate` does; empty if nothing here measures it. In a table
+whose columns are models, `COLUMN` in the key of a row stands for each column's entry in `keys`.
+
+`presets` lists the rows that the stages of a preset repeat; more stages start again with the first row. `*` in a preset's name
+matches its argument, and in a row stands for it: `"x.py:paper:*" = ["*-l3"]`. The first name that matches counts, even with no row.
 """
 
 import functools
-import itertools
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -65,9 +65,9 @@ def rows() -> Mapping[str, Cited]:
             for key, score, cell in zip(keys, table["scores"], row["cells"], strict=True):
                 if score:  # something here measures the column
                     reference = f"{paper}:{row['key'].replace(COLUMN, key)}"
-                    known = by_reference.setdefault(reference, Cited(reference=reference, scores={}, sources={}))
-                    known.scores.setdefault(score, float(cell) / 100)
-                    known.sources.setdefault(score, table["source"])
+                    cited_row = by_reference.setdefault(reference, Cited(reference=reference, scores={}, sources={}))
+                    cited_row.scores.setdefault(score, float(cell) / 100)  # keeps the value of an earlier table
+                    cited_row.sources.setdefault(score, table["source"])
     return by_reference
 
 
@@ -85,8 +85,9 @@ def references_of(preset: str, stages: int) -> list[str]:
     """For each stage of a preset (`FILE.py:PRESET:ARGUMENT`), the reference to the paper's row that it repeats; empty if none."""
     for paper, content in papers().items():
         for pattern, repeated in content["presets"].items():
-            if match := re.fullmatch(re.escape(pattern).replace(r"\*", "([^:]+)"), preset):
-                argument = match[1] if match.groups() else ""
-                references = [f"{paper}:{row.replace('*', argument)}" for row in repeated] or [""]
-                return [row if row in rows() else "" for row in itertools.islice(itertools.cycle(references), stages)]
+            if match := re.fullmatch(re.escape(pattern).replace(r"\*", "(?P<argument>[^:]+)"), preset):
+                argument = match.groupdict().get("argument", "")
+                references = [f"{paper}:{key.replace('*', argument)}" for key in repeated]
+                existing = [reference if reference in rows() else "" for reference in references or [""]]
+                return [existing[stage % len(existing)] for stage in range(stages)]
     return [""] * stages

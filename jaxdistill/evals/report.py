@@ -6,7 +6,8 @@ import itertools
 import json
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,41 +54,54 @@ class ScoreRow(NamedTuple):
     label: str
     cells: list[str]
     shares: Sequence[str] = ()
-    """Each other model's value as a percentage of the teacher's; empty if that is missing, not positive or has its own unit."""
+    """For each cell, the score as a percentage of the teacher's, or an empty text; no elements in a row that is not compared."""
 
 
 def score_rows(entries: Sequence[Entry], teacher: str = "") -> tuple[list[ScoreRow], list[ScoreRow], list[ScoreRow]]:
-    """Rows of the main scores, of costs, and of all other scores; leaves out costs that no entry has. Main scores also get shares of
-    the score of the entry called `teacher`, if there is one."""
+    """Three lists of rows: main scores, compared with those of the entry `teacher`; costs that any entry has; all other scores."""
     names = list(dict.fromkeys(name for entry in entries for name in entry.scores))
-    headings: dict[str, str] = {}  # of main scores
-    with_units = set[str]()
-    for evaluation in suite.evaluations():
-        owned = [name for name in names if evaluation.owns(name)]
-        with_heading = {name: heading for name, heading in evaluation.headings.items() if name in names}
-        if evaluation.has_units:
-            with_units.update(owned)
-        elif not with_heading:
-            with_heading = {name: name for name in owned}
-        headings |= with_heading
-    teacher_scores = next((entry.scores for entry in entries if entry.name == teacher), {})
-    rows = {}
-    for name in names:
-        form = plain_number if name in with_units else hundredfold
-        values = [entry.scores.get(name) for entry in entries]
-        shares = []
-        if name in headings and teacher_scores.get(name, 0.0) > 0.0:
-            for entry, value in zip(entries, values, strict=True):
-                has_share = entry.name != teacher and not entry.is_cited
-                shares.append(f"{value / teacher_scores[name]:.1%}" if value is not None and has_share else "")
-        cells = ["–" if value is None else form(value) for value in values]
-        rows[name] = ScoreRow(headings.get(name, name), cells, shares)
+    headings = _main_headings(names)
+
+    def score_cells(name: str) -> list[str]:
+        has_unit = any(evaluation.has_units and evaluation.owns(name) for evaluation in suite.evaluations())
+        return _cells([entry.scores.get(name) for entry in entries], plain_number if has_unit else hundredfold)
+
+    main = [ScoreRow(headings[name], score_cells(name), _shares(name, entries, teacher)) for name in headings]
+    others = [ScoreRow(name, score_cells(name)) for name in names if name not in headings]
     costs = []
-    for name, (label, form) in COSTS.items():
+    for name, (label, formatter) in COSTS.items():
         values = [entry.costs.get(name) for entry in entries]
         if any(values):
-            costs.append(ScoreRow(label, ["–" if value is None else form(value) for value in values]))
-    return [rows[name] for name in headings], costs, [rows[name] for name in names if name not in headings]
+            costs.append(ScoreRow(label, _cells(values, formatter)))
+    return main, costs, others
+
+
+def _main_headings(names: Sequence[str]) -> dict[str, str]:
+    """Maps main scores to headings: of each evaluation, those of `names` with a heading, or else all that are shown × 100, by name."""
+    headings: dict[str, str] = {}
+    for evaluation in suite.evaluations():
+        measured = {name: heading for name, heading in evaluation.headings.items() if name in names}
+        if not measured and not evaluation.has_units:
+            measured = {name: name for name in names if evaluation.owns(name)}
+        headings |= measured
+    return headings
+
+
+def _cells(values: Sequence[float | None], formatter: Callable[[float], str]) -> list[str]:
+    """The formatted values; a dash for a missing one."""
+    return ["–" if value is None else formatter(value) for value in values]
+
+
+def _shares(name: str, entries: Sequence[Entry], teacher: str) -> list[str]:
+    """A share per entry, an empty text for the teacher itself and for papers; no shares if the teacher has no positive score."""
+    teacher_score = next((entry.scores.get(name, 0.0) for entry in entries if entry.name == teacher), 0.0)
+    if teacher_score <= 0.0:
+        return []
+    shares = []
+    for entry in entries:
+        is_compared = name in entry.scores and entry.name != teacher and not entry.is_cited
+        shares.append(f"{entry.scores[name] / teacher_score:.1%}" if is_compared else "")
+    return shares
 
 
 def score_table(entries: Sequence[Entry]) -> Table:
@@ -123,9 +137,9 @@ def plain_number(value: float) -> str:
 
 
 def stage_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """One row per stage, with a column for the paper's STS if any stage repeats a paper. A row has the stage's `number`, `form`,
-    `student`, dev `metric`, the warning `no_gain` (or an empty text), and scores in [-1, 1] or None: `before` and `after` training by
-    the metric, `sts` and `paper`."""
+    """One row per stage, with a column for the paper's STS if any stage repeats a paper. Each of `rows` has the stage's `number`,
+    `form`, `student` and dev `metric`; the scores `before` and `after` training by this metric, `sts`, and `paper`, in [-1, 1] or None;
+    and `no_gain`, a warning, which is empty if the training improved the student."""
     repeats_paper = any(row["paper"] is not None for row in rows)
     table = Table(box=SIMPLE_HEAD)
     for name in ("stage", "form", "student", "metric"):
@@ -155,18 +169,13 @@ def write_page(
     plot: Path | None = None,
     warning: str = "",
 ) -> None:
-    """Writes the page of a report.
-
-    Args:
-      sections: maps headings of sections at the end of the page to their lines, each a term and its text.
-      teacher: name of the entry with which others are compared; empty: none.
-      plot: the plot of a training.
-      warning: a prominent line below the title.
-    """
+    """Writes the page of a report: the `title`, a `warning` in red, the scores, which are compared with those of the entry called
+    `teacher`, the `plot` of a training, and `sections`, which map headings to lines, each a term and its text."""
     main, costs, others = score_rows(entries, teacher)
-    content = {"main": main + costs, "others": others, "images": images(entries, plot), "sections": sections}
-    models = [entry.name for entry in entries]
-    page = filled("report.html", title=title, warning=warning, teacher=teacher, models=models, **content)
+    page = filled(
+        "report.html", title=title, warning=warning, teacher=teacher, models=[entry.name for entry in entries],
+        main=main + costs, others=others, images=images(entries, plot), sections=sections,
+    )  # fmt: skip
     with writing(path):
         write_atomic(path, page)
 
@@ -205,14 +214,14 @@ def write_evaluation(content: Mapping[str, Any], path: Path) -> None:
 
 
 def short_names(specs: Sequence[str]) -> dict[str, str]:
-    """Maps models (paths, or `A+B` for an ensemble) to their names in tables. A name is the end of the path, or the whole path if two
-    models share the end. An ensemble has the names of its members."""
-    members = list(dict.fromkeys(member for spec in specs for member in spec.split("+")))
-    ends = []
-    for member in members:
+    """Maps models (paths, or `A+B` for an ensemble) to their names in tables. A name is the last part of the path, such as `minilm`, or
+    the last two, such as `run/export`; or the whole path, if another model would have the same name."""
+    ends = {}
+    for member in "+".join(specs).split("+"):
         parts = member.removeprefix("package:").rstrip("/").split("/")
-        ends.append("/".join(parts[-2:] if parts[-1] in ("export", "model") else parts[-1:]))
-    names = {member: end if ends.count(end) == 1 else member for member, end in zip(members, ends, strict=True)}
+        ends[member] = "/".join(parts[-2:] if parts[-1] in ("export", "model") else parts[-1:])
+    counts = Counter(ends.values())
+    names = {member: end if counts[end] == 1 else member for member, end in ends.items()}
     return {spec: "+".join(names[member] for member in spec.split("+")) for spec in specs}
 
 
@@ -231,15 +240,15 @@ def training_plot(metrics_path: Path, out_png: Path, *, title: str = "Training")
     """Draws loss above and dev scores below against step; returns the path of the PNG."""
     curves = read_curves(metrics_path)
     figure, (top, bottom) = _canvas(height=6.4, width=8.0, panels=2)
-    steps, losses = np.reshape(curves.pop("loss"), (-1, 2)).T
+    steps, losses = np.reshape(curves.pop("loss"), (-1, 2)).T  # from [n, 2], or from an empty list
     top.plot(steps, losses, color=LOSS_COLOR, marker="o", markersize=2, linewidth=1.0)
     lines = []
     for color, (name, series) in zip(itertools.cycle(METRIC_COLORS), curves.items(), strict=False):
-        steps, values = zip(*((step, 100 * value) for step, value in series), strict=True)
-        best = max(range(len(values)), key=values.__getitem__)
-        label = f"{name}, best {values[best]:.2f} at step {steps[best]:,}"
-        lines += bottom.plot(steps, values, color=color, marker="o", markersize=4, label=label)
-        bottom.plot(steps[best], values[best], color=color, marker="*", markersize=14)
+        steps, values = np.transpose(series)
+        best = np.argmax(values)
+        label = f"{name}, best {100 * values[best]:.2f} at step {steps[best]:,.0f}"
+        lines += bottom.plot(steps, 100 * values, color=color, marker="o", markersize=4, label=label)
+        bottom.plot(steps[best], 100 * values[best], color=color, marker="*", markersize=14)
     if lines:
         figure.legend(handles=lines, frameon=False, loc="outside lower left")
     top.set_title("Training loss (lower is better)", loc="left", fontsize=11)
@@ -255,21 +264,25 @@ def training_plot(metrics_path: Path, out_png: Path, *, title: str = "Training")
 
 def images(entries: Sequence[Entry], plot: Path | None = None) -> list[dict[str, str]]:
     """The figures of a report, each as `title`, `note` (how to read it) and `address` (the PNG as a `data:` URL)."""
-    drawn: list[tuple[str, str, bytes]] = []
+    figures: list[dict[str, str]] = []
+
+    def add(title: str, note: str, png: bytes) -> None:
+        address = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+        figures.append({"title": title, "note": note, "address": address})
+
     if plot:
         note = "The star is the best dev score. Losses of different objectives are not comparable."
-        drawn.append(("Learning curves", note, plot.read_bytes()))
+        add("Learning curves", note, plot.read_bytes())
     scored = [(entry.name, entry.scored_pairs) for entry in entries if entry.scored_pairs]
     similarities = [similarity for _, pairs in scored for similarity in pairs["similarities"]]
-    limits = (min(similarities, default=0.0) - 0.05, max(similarities, default=0.0) + 0.05)
+    limits = (min(similarities, default=0.0) - 0.05, max(similarities, default=0.0) + 0.05)  # the same for all models
     for name, pairs in scored:
         figure, (panel,) = _canvas(height=3.4, width=4.6)
         panel.scatter(pairs["gold"], pairs["similarities"], s=9, alpha=0.5, linewidths=0, color=LOSS_COLOR)
         panel.set(xlabel="gold score", ylabel="cosine similarity", ylim=limits)
         note = f"{len(pairs['gold']):,} pairs of {pairs['name']}. A good model's points rise from left to right in a narrow band."
-        drawn.append((f"Gold score and similarity: {name}", note, _png(figure)))
-    urls = [f"data:image/png;base64,{base64.b64encode(png).decode()}" for _, _, png in drawn]
-    return [{"title": title, "note": note, "address": url} for (title, note, _), url in zip(drawn, urls, strict=True)]
+        add(f"Gold score and similarity: {name}", note, _png(figure))
+    return figures
 
 
 def _canvas(*, height: float, width: float, panels: int = 1) -> tuple[Any, Sequence[Any]]:

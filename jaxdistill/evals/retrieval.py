@@ -1,12 +1,11 @@
 """Measures how well cosine similarity retrieves translations of sentences, and entities in a catalogue.
 
 Translations: recall at 1 of a sentence's translation among all, in both directions. The protocol follows LASER's Tatoeba test
-(Artetxe and Schwenk, TACL 2019, https://arxiv.org/abs/1812.10464), which reports the error rate, one minus recall. A table has one
-column per language, and its file's name states the two.
+(Artetxe and Schwenk, TACL 2019, https://arxiv.org/abs/1812.10464), which reports the error rate, one minus recall.
 
-Entities: recall of the entity in a catalogue that a query refers to. The task is SimTDE's (Xie et al., SIGIR 2023, section 4.2 and
-Table 3): recall at `k` is the share of queries with a right entity among the `k` nearest. SimTDE's radio stations are not public, so the
-files are the user's own, one per language. All entities of a file form the catalogue; queries without a right entity are ignored.
+Entities: the share of queries with a right entity among the `k` nearest (SimTDE, Xie et al., SIGIR 2023, section 4.2 and Table 3).
+SimTDE's radio stations are not public, so the files are the user's own, one per language. All entities of a file form the catalogue;
+queries without a right entity are ignored.
 """
 
 import re
@@ -42,23 +41,25 @@ def score_names(name: str) -> tuple[str, str]:
     return f"{prefix}/{first}-{second} recall@1", f"{prefix}/{second}-{first} recall@1"
 
 
-def translation_recalls(name: str, pairs: Sequence[tuple[str, str]], embed: Embed) -> Mapping[str, float]:
+def translation_recalls(name: str, pairs: Sequence[tuple[str, ...]], embed: Embed) -> Mapping[str, float]:
     """Recall at 1 in both directions, in [0, 1], by the names in `score_names`; each distinct translation is one candidate."""
-    vectors, first, second = vectors_of_pairs(embed, *zip(*pairs, strict=True))
-    scores = {}
-    for score, queries, translations in zip(score_names(name), (first, second), (second, first), strict=True):
-        candidates = np.array(list(dict.fromkeys(translations)))
-        # Candidates are rows of distinct sentences, so their numbers stand for the texts here.
-        evaluation.refuse_same_vectors(vectors[candidates], list(map(str, candidates)), "sentences")
-        _, found = nearest(vectors[queries], [vectors[candidates]], count=1)
-        scores[score] = float(np.mean(candidates[found[:, 0]] == translations))
-    return scores
+    vectors, first_rows, second_rows = vectors_of_pairs(embed, *zip(*pairs, strict=True))
+    recalls = []
+    for query_rows, translation_rows in ((first_rows, second_rows), (second_rows, first_rows)):
+        candidate_rows = np.array(list(dict.fromkeys(translation_rows)))
+        # Each distinct sentence has one row of `vectors`, so the numbers of the rows stand for the texts here.
+        evaluation.refuse_same_vectors(vectors[candidate_rows], list(map(str, candidate_rows)), "sentences")
+        _, found = nearest(vectors[query_rows], [vectors[candidate_rows]], count=1)
+        recalls.append(float(np.mean(candidate_rows[found[:, 0]] == translation_rows)))
+    return dict(zip(score_names(name), recalls, strict=True))
 
 
 def _bitext_sets(sources: Sources) -> Iterator[TestSet]:
     """The user's tables of translations, or without them, the published ones in the data folder."""
     specs = [f"{spec}/*-*.[ct]sv*" if Path(spec).is_dir() else spec for spec in sources.bitext]
-    files = files_of("bitext", specs) or [sources.part("multilingual") / f"{name}.test.tsv.gz" for name in PUBLISHED]
+    files = files_of("bitext", specs)
+    if not files:
+        files = [sources.subfolder("multilingual") / f"{name}.test.tsv.gz" for name in PUBLISHED]
     protocol = "recall at 1 of the nearest neighbour by cosine similarity (LASER's Tatoeba test)"
     for file in files:
         match = FILE_NAME.fullmatch(Path(file).name)
@@ -68,9 +69,8 @@ def _bitext_sets(sources: Sources) -> Iterator[TestSet]:
 
 
 def _run_bitext(model: Model, test_set: TestSet) -> Mapping[str, float]:
-    first, second = test_set.content.rpartition(".")[2].split("-")
-    pairs = [(row[0], row[1]) for row in evaluation.read_table(test_set.file, (first, second))]
-    return translation_recalls(test_set.content, pairs, model.embed)
+    columns = test_set.content.rpartition(".")[2].split("-")  # the two languages
+    return translation_recalls(test_set.content, evaluation.read_table(test_set.file, columns), model.embed)
 
 
 BITEXT = Evaluation(
@@ -108,7 +108,7 @@ def entity_recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
 
 
 def mean_recall(entity_sets: Sequence[EntitySet], embed: Embed | Scorer) -> Mapping[str, float]:
-    """The recall of entities at 1, averaged over languages, as `METRIC`; dev sets of entities refuse cross-encoders."""
+    """Maps `METRIC` to the recall of entities at 1, averaged over the sets, of a sentence encoder; a cross-encoder has no vectors."""
     recalls = []
     for entities in entity_sets:
         recalls.append(entity_recalls(entities, cast(Embed, embed))[f"entity/{entities.language} recall@1"])
@@ -133,7 +133,7 @@ def _language(file: str | Path) -> str:
 
 
 def _entity_sets(sources: Sources) -> Iterator[TestSet]:
-    """One set for each of the user's files of entities."""
+    """One set per file of entities. Only the task `entities` needs a file, because the task `retrieval` also has translations."""
     if not sources.entities and "entities" in sources.tasks:
         raise MissingSet("needs entities=FILE with query, entity, label.")
     protocol = "recall at 1, 5, 10 among all entities of the file (SimTDE, Table 3)"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from jaxdistill.core import Embed, InputError, Scorer
 from jaxdistill.core.files import foreign_errors
@@ -51,7 +52,7 @@ SETS: Mapping[str, StsSet] = {
     ),
     "sts-b-dev": StsSet("stsb.dev.tsv.gz", "mteb/stsbenchmark-sts", split="validation"),
 }  # fmt: skip
-DRAWN = ("sts-b-dev", "sts-b", "pairs")
+PLOTTED = ("sts-b-dev", "sts-b", "pairs")
 """Sets whose graded pairs a report may plot: the first that was scored. ConGen's Figure 3 shows STS-B dev."""
 TESTS = tuple(name for name in SETS if name != "sts-b-dev")
 TRACKS = ("ar-ar", "en-ar", "es-es", "es-en", "es-en-mt", "en-en", "en-tr")
@@ -60,34 +61,41 @@ ADDED_TRACKS = ("en-de", "en-fr")
 
 
 def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subsets: bool) -> Result:
-    """Scores sets of graded pairs, a mapping from their names, and adds the `averages`. Each distinct sentence is embedded once, even
-    if several sets share it, in one call of `embed`. `subsets` also scores `sts12/MSRpar` and so on, `sts12/mean` and `sts12/weighted
-    mean`, for sets in `SUBSETS` whose files name their subsets."""
+    """Scores sets of graded pairs by name, and adds the `averages`; with `subsets`, also scores the subsets of sets in `SUBSETS`."""
     if not isinstance(embed, Scorer):
         embed = EmbeddingCache(embed)
-        embed([sentence for pairs in graded.values() for sentence in (*pairs.first, *pairs.second)])
+        embed([sentence for pairs in graded.values() for sentence in (*pairs.first, *pairs.second)])  # fills the cache
     scores, scored_sets = {}, {}
     for name, pairs in graded.items():
         cosines = similarities(embed, pairs.first, pairs.second)
         scores[name] = spearman(pairs.scores, cosines, name=pairs.name)
         scored_sets[name] = scored_pairs(pairs, cosines)
-        sizes = Counter(pairs.subsets) if subsets and name in SUBSETS else {}
-        if len(sizes) > 1:
-            values = []
-            for subset in sizes:
-                rows = np.array(pairs.subsets) == subset
-                values.append(spearman(pairs.scores[rows], cosines[rows], name=f"{pairs.name}, subset {subset}"))
-                scores[f"{name}/{subset}"] = values[-1]
-            scores[f"{name}/mean"] = float(np.mean(values))
-            scores[f"{name}/weighted mean"] = float(np.average(values, weights=list(sizes.values())))
-    to_plot = next((scored_sets[name] for name in DRAWN if name in scored_sets), None)
+        if subsets and name in SUBSETS:
+            scores |= subset_scores(name, pairs, cosines)
+    to_plot = next((scored_sets[name] for name in PLOTTED if name in scored_sets), None)
     details = {name: scored["similarities"] for name, scored in scored_sets.items()}
     return Result(scores | averages(scores), to_plot, details)
 
 
+def subset_scores(name: str, pairs: GradedPairs, cosines: Float[np.ndarray, " n"]) -> dict[str, float]:
+    """Spearman of each subset of the set `name` as `sts12/MSRpar` and so on, their `sts12/mean`, and their `sts12/weighted mean` by
+    number of pairs; empty if the file names fewer than two subsets."""
+    sizes = Counter(pairs.subsets)
+    if len(sizes) < 2:
+        return {}
+    scores = {}
+    for subset in sizes:
+        rows = np.array(pairs.subsets) == subset
+        scores[f"{name}/{subset}"] = spearman(pairs.scores[rows], cosines[rows], name=f"{pairs.name}, subset {subset}")
+    values = list(scores.values())
+    scores[f"{name}/mean"] = float(np.mean(values))
+    scores[f"{name}/weighted mean"] = float(np.average(values, weights=list(sizes.values())))
+    return scores
+
+
 def averages(scores: Mapping[str, float]) -> dict[str, float]:
-    """`average` over the seven tests, empty unless all were scored; with subsets, `average/mean` and `average/weighted mean` too. In
-    these two means, STS-B and SICK-R, which have no subsets, count as a whole."""
+    """The `average` of the seven tests; if subsets were scored, also `average/mean` and `average/weighted mean`, in which a set without
+    subsets, such as STS-B, counts by its only score. Empty if a test was not scored."""
     if not set(TESTS) <= set(scores):
         return {}
     means = {"average": float(np.mean([scores[name] for name in TESTS]))}
@@ -158,7 +166,7 @@ EVALUATION = Evaluation(
 def _tracks(sources: Sources) -> Iterator[TestSet]:
     """The tracks of STS 2017, those in `ADDED_TRACKS` only if their files exist."""
     for track in (*TRACKS, *ADDED_TRACKS):
-        path = sources.part("multilingual") / f"sts17.{track}.test.tsv.gz"
+        path = sources.subfolder("multilingual") / f"sts17.{track}.test.tsv.gz"
         if track in TRACKS or path.is_file():
             yield TestSet(name=f"sts17/{track}", protocol="Spearman of cosine similarity and gold score", files=(path,))
 

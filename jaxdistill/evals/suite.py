@@ -51,10 +51,9 @@ def evaluations() -> list[Evaluation]:
 
 def planned(tasks: Sequence[str], sources: Sources) -> Suite:
     """The sets of the evaluations that `tasks` names; raises `InputError` for an unknown task, or two sets of one name."""
-    names = [name for evaluation in evaluations() for name in (evaluation.task, *evaluation.names)]
-    available = list(dict.fromkeys(names))
+    available = dict.fromkeys(name for evaluation in evaluations() for name in (evaluation.task, *evaluation.names))
     if unknown := [task for task in tasks if task not in available]:
-        hint = did_you_mean(unknown[0], available)
+        hint = did_you_mean(unknown[0], list(available))
         raise InputError(f"task {unknown[0]!r} is unknown; there are {', '.join(available)}.{hint}")
     sources = replace(sources, tasks=tuple(tasks))
     sets: dict[str, tuple[Evaluation, TestSet]] = {}
@@ -82,8 +81,7 @@ def measured(evaluation: Evaluation, test_set: TestSet, model: Model, cache_fold
 
     def score() -> dict[str, Any]:
         result = evaluation.run(model, test_set)
-        if not isinstance(result, Result):
-            result = Result(result)
+        result = result if isinstance(result, Result) else Result(scores=result)
         scores = {name: float(value) for name, value in result.scores.items()}
         if wrong := [name for name, value in scores.items() if not math.isfinite(value)]:
             raise InputError(f"{test_set.name}: the score {wrong[0]!r} is {scores[wrong[0]]}, no finite number.")
@@ -91,21 +89,21 @@ def measured(evaluation: Evaluation, test_set: TestSet, model: Model, cache_fold
 
     if not test_set.is_repeatable:
         return Result(**processes.run_in_all(score))
-    digests = [model.digest, *(getattr(model, name).digest for name in test_set.references)]
-    digests += [digest for digest, evaluations in plugins.evaluations.items() if evaluation in evaluations]
-    digests.append(test_set.digest())
+    digests = [model.digest, test_set.digest(), *(getattr(model, name).digest for name in test_set.references)]
+    digests += [digest for digest, added in plugins.evaluations.items() if evaluation in added]  # of the plug-in's file
     return Result(**cached_scores(cache_folder / "scores", digests, lambda: processes.run_in_all(score)))
 
 
 def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """The result of `score`, from a file in `folder` if the same code and versions computed it before. `digests` are of the model, the
-    set and all else that determines it. All processes of a run call this together; the first one's cache decides whether all compute."""
+    """The result of `score`, from a file in `folder` if the same code and versions computed it before. `digests` identify the model, the
+    set, and all else that determines the result. All processes of a run call this together."""
     key = json.dumps([source_digest(*SCORING), *digests, versions()], sort_keys=True)
     path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     cached = None
     with contextlib.suppress(OSError, ValueError):  # absent or damaged
         cached = json.loads(path.read_text(encoding="utf-8"))
-    if (cached := processes.gathered(cached)[0]) is not None:
+    cached = processes.gathered(cached)[0]  # the first process's, so that either all compute or none does
+    if cached is not None:
         return cached
     scores = dict(score())
     if processes.is_first():
@@ -116,10 +114,10 @@ def cached_scores(folder: Path, digests: Sequence[str], score: Callable[[], Mapp
 
 
 def with_averages(scores: Mapping[str, float], failed: Collection[str] = ()) -> dict[str, float]:
-    """Sorts scores by evaluation, and adds each evaluation's averages behind its scores, unless one of its sets is in `failed`."""
-    averaged: dict[str, float] = {}
+    """Sorts scores by evaluation, and adds the averages of each evaluation, unless `failed` names one of its sets."""
+    sorted_scores: dict[str, float] = {}
     for evaluation in evaluations():
-        averaged |= {name: score for name, score in scores.items() if evaluation.owns(name)}
-        if not any(map(evaluation.owns, failed)):
-            averaged |= evaluation.averages(scores)
-    return averaged | dict(scores)  # and scores that no evaluation owns
+        sorted_scores |= {name: score for name, score in scores.items() if evaluation.owns(name)}
+        if not any(evaluation.owns(name) for name in failed):
+            sorted_scores |= evaluation.averages(scores)
+    return sorted_scores | dict(scores)  # adds the scores that no evaluation owns

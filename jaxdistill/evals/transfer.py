@@ -3,21 +3,18 @@
 The protocol is SentEval's (Conneau and Kiela, LREC 2018, https://arxiv.org/abs/1803.05449; ConGen's Tables 10 and 11): a classifier
 on frozen vectors, which are not normalised, because their length affects the penalty.
 
-NOTE: SNLI's training set is not in the data folder: `nli/train` (83,238 pairs, a quarter of them from SNLI, most others
-written for premises of MultiNLI) replaces its 549,367 pairs. So scores are comparable only with others of this training set,
-not with published ones, and the score's name says so.
+NOTE: SNLI's training set is not in the data folder: `nli/train` (83,238 pairs, a quarter of them from SNLI, most others written for
+premises of MultiNLI) replaces its 549,367 pairs. So scores are not comparable with published ones, and the score's name says so.
 
-The objective is SentEval's: mean cross-entropy of a softmax plus `strength / 2` times the squared weights, its grid of
-strengths, its folds (scikit-learn's `StratifiedKFold`, seed 1111). Here `vmap` trains all folds of a strength together (110 for MR),
-and strengths follow one another in the same compiled program, each starting from the previous solution. Deliberate differences:
+Objective, strengths and folds are SentEval's: mean cross-entropy of a softmax plus `strength / 2` times the squared weights, and
+scikit-learn's `StratifiedKFold` with the seed 1111. Deliberate differences:
 
 - The objective is minimised to its optimum. SentEval stops Adam early (learning rate 1e-3, batches of 64, until 5 checks on
   held-out rows show no gain), which also regularises and underfits vectors of unit length; scores differ by a few tenths.
 - The bias is not penalised, as in scikit-learn; SentEval's weight decay includes it.
 - The classifier of a chosen strength is trained on all training rows; SentEval holds out 5 % for early stopping.
 
-scikit-learn's `LogisticRegression` has the same optimum with `C = 2 / (rows * strength)` for two classes, where its one
-weight vector is the difference of our two, and `C = 1 / (rows * strength)` for more.
+scikit-learn's `LogisticRegression` has the same optimum with `C = 2 / (rows * strength)` for two classes, and half of it for more.
 """
 
 import logging
@@ -53,23 +50,16 @@ Accuracy = tuple[float, Integer[np.ndarray, " n"]]
 def nested_folds(features: Float[np.ndarray, "n d"], labels: Integer[np.ndarray, " n"]) -> Accuracy:
     """Protocol of MR, CR, SUBJ, MPQA: ten folds, each with the strength that is best in ten folds of the other nine."""
     outer_fold = stratified_folds(labels)
-    inner_folds = []
-    trains = []  # for each outer fold: training rows of its ten inner classifiers, then of the one that is tested
-    for fold in range(FOLDS):
-        is_train = outer_fold != fold
-        inner_fold = np.full(len(labels), -1)
-        inner_fold[is_train] = stratified_folds(labels[is_train])
-        inner_folds.append(inner_fold)
-        trains += [is_train & (inner_fold != held_out) for held_out in range(FOLDS)] + [is_train]
-    classified = predictions(features, labels, np.stack(trains), STRENGTHS)
-    classified = classified.reshape(len(STRENGTHS), FOLDS, FOLDS + 1, len(labels))
+    inner = [_inner_folds(labels, outer_fold != fold) for fold in range(FOLDS)]
+    trains = np.concatenate([inner_trains for _, inner_trains in inner])
+    # All classifiers are trained together: [strengths, outer folds, classifiers, rows].
+    classified = predictions(features, labels, trains, STRENGTHS).reshape(len(STRENGTHS), FOLDS, -1, len(labels))
     predicted = np.empty_like(labels)
     accuracies = []
-    for fold in range(FOLDS):
-        chosen = np.argmax(_fold_accuracy(classified[:, fold, :FOLDS], labels, inner_folds[fold]))
+    for fold, (inner_fold, _) in enumerate(inner):
         test = outer_fold == fold
-        predicted[test] = classified[chosen, fold, FOLDS, test]
-        accuracies.append(np.mean(predicted[test] == labels[test]))
+        accuracy, predicted[test] = _tested(classified[:, fold], labels, inner_fold, test)
+        accuracies.append(accuracy)
     return float(np.mean(accuracies)), predicted
 
 
@@ -77,11 +67,23 @@ def train_folds(
     features: Float[np.ndarray, "n d"], labels: Integer[np.ndarray, " n"], test: Bool[np.ndarray, " n"]
 ) -> Accuracy:
     """Protocol of TREC, MRPC: chooses the strength that is best in ten folds of the training rows, then trains on all of them."""
+    folds, trains = _inner_folds(labels, ~test)
+    return _tested(predictions(features, labels, trains, STRENGTHS), labels, folds, test)
+
+
+def _inner_folds(labels: np.ndarray, is_train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The fold of each training row, -1 for other rows; and a mask `[classifiers, rows]`: one classifier for each fold trains on the
+    other folds, and a last one on all training rows."""
     folds = np.full(len(labels), -1)
-    folds[~test] = stratified_folds(labels[~test])
-    trains = np.stack([~test & (folds != held_out) for held_out in range(FOLDS)] + [~test])
-    predicted = predictions(features, labels, trains, STRENGTHS)
-    chosen = np.argmax(_fold_accuracy(predicted[:, :FOLDS], labels, folds))
+    folds[is_train] = stratified_folds(labels[is_train])
+    return folds, np.stack([is_train & (folds != held_out) for held_out in range(FOLDS)] + [is_train])
+
+
+def _tested(predicted: np.ndarray, labels: np.ndarray, folds: np.ndarray, test: np.ndarray) -> Accuracy:
+    """The result, on the `test` rows, of the classifier that is trained on all folds. Its strength is the one with which the other ten
+    are best on the folds that they were not trained on. `predicted`: `[strengths, classifiers, rows]`, ordered as in `_inner_folds`."""
+    accuracies = [np.mean(predicted[:, fold, folds == fold] == labels[folds == fold], axis=1) for fold in range(FOLDS)]
+    chosen = np.argmax(np.mean(accuracies, axis=0))
     on_test = predicted[chosen, FOLDS, test]
     return float(np.mean(on_test == labels[test])), on_test
 
@@ -95,7 +97,7 @@ def dev_selection(
     strengths: tuple[float, ...] = STRENGTHS,
 ) -> Accuracy:
     """Protocol of SST2, SICK-E: trains on the rows in neither `dev` nor `test`, with the strength that is best on `dev`."""
-    predicted = predictions(features, labels, ~(dev | test)[None], strengths)[:, 0]
+    predicted = predictions(features, labels, ~(dev | test)[None], strengths)[:, 0]  # [strengths, rows]
     chosen = np.argmax(np.mean(predicted[:, dev] == labels[dev], axis=1))
     on_test = predicted[chosen, test]
     return float(np.mean(on_test == labels[test])), on_test
@@ -107,12 +109,10 @@ def predictions(
     trains: Bool[np.ndarray, "folds n"],
     strengths: tuple[float, ...],
 ) -> Integer[np.ndarray, "strengths folds n"]:
-    """The class that each fold's classifier with each strength predicts for each row. `labels` are numbered from 0, and `strengths`,
-    of the L2 penalty, ascend from above 0. A row of `trains` marks the training rows of one fold's classifier; rows in no training
-    set are only predicted."""
+    """The class that each classifier predicts for each row: one classifier for each L2 penalty in `strengths` (ascending, above 0) and
+    each mask of training rows in `trains`. `labels` are numbered from 0."""
     arrays = jnp.asarray(features, jnp.float32), jnp.asarray(labels, jnp.int32), jnp.asarray(trains)
-    # The strongest first: weaker ones then start nearer to their optimum.
-    descending = jnp.asarray(strengths[::-1], jnp.float32)
+    descending = jnp.asarray(strengths[::-1], jnp.float32)  # weaker ones then start nearer to their optimum
     predicted, steps = _train(*arrays, descending, classes=int(labels.max()) + 1)
     if int(steps.max()) >= MAX_STEPS:
         log.warning("the probe stopped after %d steps, before it converged", MAX_STEPS)
@@ -124,23 +124,16 @@ def stratified_folds(labels: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, "
     _, first, encoded = np.unique(labels, return_index=True, return_inverse=True)
     # scikit-learn numbers classes in order of appearance, which decides the order of their shuffles in the random stream.
     encoded = np.argsort(np.argsort(first))[encoded]
+    # Rows sorted by class are dealt to the folds in turn, which decides how many of a class each fold gets.
     in_order = np.sort(encoded)
-    class_sizes = [np.bincount(in_order[fold::FOLDS], minlength=len(first)) for fold in range(FOLDS)]  # in each fold
+    sizes = np.stack([np.bincount(in_order[fold::FOLDS], minlength=len(first)) for fold in range(FOLDS)])
     random = np.random.RandomState(SEED)
     fold_of = np.empty(len(labels), np.int64)
     for number in range(len(first)):
-        folds = np.arange(FOLDS).repeat([sizes[number] for sizes in class_sizes])
-        random.shuffle(folds)
-        fold_of[encoded == number] = folds
+        folds_of_class = np.arange(FOLDS).repeat(sizes[:, number])
+        random.shuffle(folds_of_class)
+        fold_of[encoded == number] = folds_of_class
     return fold_of
-
-
-def _fold_accuracy(
-    predicted: Integer[np.ndarray, "strengths folds n"], labels: np.ndarray, folds: np.ndarray
-) -> Float[np.ndarray, " strengths"]:
-    """Mean over folds of the accuracy of each fold's classifier on its held-out rows, those with the fold's number in `folds`."""
-    accuracies = [np.mean(predicted[:, fold, folds == fold] == labels[folds == fold], axis=1) for fold in range(FOLDS)]
-    return np.mean(accuracies, axis=0)
 
 
 class _Fit(NamedTuple):
@@ -168,16 +161,15 @@ def _train(
 ) -> tuple[Integer[Array, "strengths folds n"], Integer[Array, " strengths"]]:
     """The class that each fold's classifier predicts for each row, and the number of training steps; for each strength.
 
-    Nesterov's method, restarted when it overshoots (O'Donoghue and Candes, 2015), in the principal axes of the training
-    rows. There Boehning's bound (1992) on the Hessian, a quarter (half for 3 classes and more) of the covariance plus
-    `strength`, is diagonal, so its inverse is a safe step size for each axis. The bound holds for all folds once it is
-    scaled by the ratio of their rows. `strengths` follow one another, the largest first.
+    Nesterov's method, restarted when it overshoots (O'Donoghue and Candes, 2015), in the principal axes of the training rows. There
+    Boehning's bound (1992) on the Hessian, a quarter (half for 3 classes and more) of the covariance plus `strength`, is diagonal, so
+    its inverse is a safe step size for each axis. `strengths` follow one another, the largest first.
     """
-    # A rotation changes neither the penalty nor the predictions, and a shift only the bias, which is not penalised.
-    training = jnp.any(trains, axis=0)
-    count = training.sum().astype(features.dtype)
-    centred = features - jnp.where(training[:, None], features, 0.0).sum(axis=0, keepdims=True) / count
-    training_rows = jnp.where(training[:, None], centred, 0.0)
+    is_training = jnp.any(trains, axis=0)
+    count = is_training.sum().astype(features.dtype)
+    # The features in their principal axes. A rotation changes neither penalty nor predictions, a shift only the bias (no penalty).
+    centred = features - jnp.where(is_training[:, None], features, 0.0).sum(axis=0, keepdims=True) / count
+    training_rows = jnp.where(is_training[:, None], centred, 0.0)
     variances, rotation = jnp.linalg.eigh(training_rows.T @ training_rows / count)
     rotated = centred @ rotation
     # The bound needs slightly too large variances: rounding leaves the axes correlated by about 1e-7 of the largest one.
@@ -189,8 +181,8 @@ def _train(
         strengths = strengths / 2
         curvature = 0.25
     counts = trains.sum(axis=1).astype(jnp.float32)
-    weight_of_row = trains.astype(jnp.float32) / counts[:, None]
-    # A fold's covariance is at most this many times the covariance of all rows.
+    weight_of_row = trains.astype(jnp.float32) / counts[:, None]  # in its fold's mean loss
+    # A fold's covariance is at most `count / counts.min()` times the covariance of all training rows.
     curvature = curvature * count / counts.min()
 
     def logits_of(weights: Float[Array, "classes d"], bias: Float[Array, " classes"]) -> Float[Array, "classes n"]:
@@ -208,7 +200,7 @@ def _train(
         step_sizes = 1.0 / (curvature * variances + strength)[None]
         new_weights, new_bias = weights - step_sizes * gradient, bias - bias_gradient / curvature
         moved, bias_moved = new_weights - fit.weights, new_bias - fit.bias
-        is_uphill = jnp.sum(gradient * moved) + jnp.sum(bias_gradient * bias_moved) > 0
+        is_uphill = jnp.sum(gradient * moved) + jnp.sum(bias_gradient * bias_moved) > 0  # restarts
         steps = jnp.where(is_uphill, 0.0, fit.steps + 1.0)
         momentum = steps / (steps + 3.0)
         decrease = (jnp.sum(gradient**2 * step_sizes) + jnp.sum(bias_gradient**2) / curvature) / 2
@@ -219,20 +211,20 @@ def _train(
         """Trains the classifiers of all folds with one strength, from the weights of the strength before; a step of the scan."""
 
         def is_unfinished(carry: tuple[Array, _Fit]) -> Array:
-            count, fits = carry
-            return (count < MAX_STEPS) & (fits.decrease.max() > TOLERANCE)
+            step_count, fits = carry
+            return (step_count < MAX_STEPS) & (fits.decrease.max() > TOLERANCE)
 
         def advanced(carry: tuple[Array, _Fit]) -> tuple[Array, _Fit]:
-            count, fits = carry
-            return count + 1, jax.vmap(step, in_axes=(0, 0, None))(fits, weight_of_row, strength)
+            step_count, fits = carry
+            return step_count + 1, jax.vmap(step, in_axes=(0, 0, None))(fits, weight_of_row, strength)
 
         steps = jnp.zeros(len(trains))
         decrease = jnp.full(len(trains), jnp.inf)  # lets the loop begin
         fits = _Fit(*start, lookahead=start, steps=steps, decrease=decrease)
-        count, fits = jax.lax.while_loop(is_unfinished, advanced, (jnp.int32(0), fits))
+        step_count, fits = jax.lax.while_loop(is_unfinished, advanced, (jnp.int32(0), fits))
         logits = jax.vmap(logits_of)(fits.weights, fits.bias)
         label = logits[:, 0] > 0 if classes == 2 else jnp.argmax(logits, axis=1)
-        return (fits.weights, fits.bias), (label.astype(jnp.uint8), count)
+        return (fits.weights, fits.bias), (label.astype(jnp.uint8), step_count)
 
     shape = len(trains), len(targets), features.shape[1]
     return jax.lax.scan(at_strength, (jnp.zeros(shape), jnp.zeros(shape[:2])), strengths)[1]
@@ -266,9 +258,7 @@ BY_FOLDS = "L2 chosen in ten folds of train"
 NESTED = "ten folds, L2 chosen in ten folds of the other nine"
 SETS: Mapping[str, ProbedSet] = {
     **{name: ProbedSet((f"{name}.all",), nested_folds, NESTED, (f"transfer/{name}",)) for name in ("mr", "cr", "subj", "mpqa")},
-    "sst2": ProbedSet(
-        ("sst2.train", "sst2.dev", "sst2.test"), dev_selection, "test accuracy, L2 chosen on dev", ("transfer/sst2",),
-    ),
+    "sst2": ProbedSet(("sst2.train", "sst2.dev", "sst2.test"), dev_selection, "test accuracy, L2 chosen on dev", ("transfer/sst2",)),
     "trec": ProbedSet(
         ("trec.train", "trec.test"), train_folds, f"test accuracy, {BY_FOLDS}", ("transfer/trec",),
         classes=("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"),
@@ -284,41 +274,40 @@ ENTAILMENT_SETS: Mapping[str, ProbedSet] = {
         (SICK_E,), features=pair_features, **PREMISES,
     ),
     "snli": ProbedSet(
-        ("train", "snli.test"), lambda features, labels, test: dev_selection(features, labels, test, test, strengths=(1e-9,)),
+        ("train", "snli.test"), lambda features, labels, test: dev_selection(features, labels, test, test, strengths=(1e-9,)),  # nothing to choose
         "test accuracy of [u, v, u * v, |u - v|]; trained on nli/train in place of SNLI's training set", (SNLI,),
         features=lambda first, second: np.concatenate([first, second, pair_features(first, second)], axis=1), **PREMISES,
     ),
 }  # fmt: skip
 
 
-def _sets(sources: Sources, part: str, probed: Mapping[str, ProbedSet]) -> Iterator[TestSet]:
-    """The sets in `probed`, whose files are in the subfolder `part` of the data folder."""
-    folder = sources.part(part)
+def _sets(sources: Sources, group: str, probed: Mapping[str, ProbedSet]) -> Iterator[TestSet]:
+    """The sets in `probed`, called `GROUP/NAME`; their files are in the subfolder `group` of the data folder."""
+    folder = sources.subfolder(group)
     for name, probed_set in probed.items():
         files = tuple(folder / f"{split}.tsv.gz" for split in probed_set.splits)
         protocol = f"{PROTOCOL}; {probed_set.protocol}"
-        yield TestSet(name=f"{part}/{name}", protocol=protocol, files=files, content=probed_set)
+        yield TestSet(name=f"{group}/{name}", protocol=protocol, files=files, content=probed_set)
 
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     """The accuracy, and the F1 if it is among the metrics, of a probe on the vectors of all distinct sentences."""
     probed: ProbedSet = test_set.content
-    rows, labels, sizes = [], [], []
-    for path in test_set.files:
-        split_labels, texts = labelled(path, probed.columns, probed.classes)
-        if len(np.unique(split_labels)) < 2:
-            raise InputError(f"{path}: all {len(texts)} rows have one label; a classifier needs rows of at least 2.")
-        rows += texts
-        labels.append(split_labels)
-        sizes.append(len(texts))
-    labels = np.concatenate(labels)
-    split_of = np.repeat(np.arange(len(sizes)), sizes)
-    index_of = {text: index for index, text in enumerate(dict.fromkeys(text for row in rows for text in row))}
-    vectors = finite_vectors(model.embed, list(index_of))
-    refuse_same_vectors(vectors, list(index_of), "sentences")
-    features = probed.features(*(vectors[[index_of[text] for text in column]] for column in zip(*rows, strict=True)))
-    accuracy, predicted = probed.score(features, labels, *(split_of == split for split in range(1, len(sizes))))
-    is_positive = labels[-sizes[-1] :] == 1
+    splits = [labelled(path, probed.columns, probed.classes) for path in test_set.files]
+    for path, (labels, rows) in zip(test_set.files, splits, strict=True):
+        if len(np.unique(labels)) < 2:
+            raise InputError(f"{path}: all {len(rows)} rows have one label; a classifier needs rows of at least 2.")
+    all_rows = [row for _, rows in splits for row in rows]
+    split_of = np.repeat(np.arange(len(splits)), [len(rows) for _, rows in splits])
+    sentences = list(dict.fromkeys(sentence for row in all_rows for sentence in row))
+    vectors = finite_vectors(model.embed, sentences)
+    refuse_same_vectors(vectors, sentences, "sentences")
+    index_of = {sentence: index for index, sentence in enumerate(sentences)}
+    indices = [[index_of[sentence] for sentence in column] for column in zip(*all_rows, strict=True)]
+    features = probed.features(*(vectors[of_column] for of_column in indices))
+    masks = [split_of == split for split in range(1, len(splits))]
+    accuracy, predicted = probed.score(features, np.concatenate([labels for labels, _ in splits]), *masks)
+    is_positive = splits[-1][0] == 1
     predicted_positive = predicted == 1
     f1 = float(2 * np.sum(is_positive & predicted_positive) / max(is_positive.sum() + predicted_positive.sum(), 1))
     return dict(zip(probed.metrics, (accuracy, f1), strict=False))  # most sets report the accuracy alone

@@ -77,15 +77,12 @@ class Student:
         """The model that the student starts from, with the options' pooling, prompts and trimmed tokenizer. It lacks its Normalize module
         if `teacher.normalize` is False. Raises `InputError` if no model is named."""
         context = inputs.context
-        if self.model not in ("", "teacher"):
+        if not self.model or (self.model == "teacher" and not inputs.teachers):
+            raise InputError(f"student.model={self.model!r} names no model; give a checkpoint, or set teacher.model.")
+        if self.model != "teacher":
             model = load_model(context.located(self.model), pooling=self.pooling)
-        elif self.model and inputs.teachers:
-            model = inputs.teachers[0]
-            model = surgery.with_pooling(model, self.pooling) if self.pooling else model
         else:
-            raise InputError(
-                f"student.model={self.model!r} names no model; give a checkpoint, or `teacher` and its model."
-            )
+            model = surgery.with_pooling(inputs.teachers[0], self.pooling) if self.pooling else inputs.teachers[0]
         if not getattr(inputs.teacher, "normalize", True):
             model = model.as_pooled()
         if isinstance(self, Prompting):
@@ -151,8 +148,7 @@ class Headed(Student):
         fits_head = self.head_init == "fitted" and self.head != "none"
         refuse([
             (self.dims and self.head != "none" and not self.keep_head,
-             f"student.dims={self.dims} trains the vectors of the head, but student.keep_head=False exports others; leave out one or "
-             "the other (--config.student.dims='()')."),
+             f"student.dims={self.dims} trains the head's vectors, but student.keep_head=False drops the head; leave out one of them."),
             (self.dims and vector_models > 1 and self.dims_targets == "truncated",
              "student.dims: the first dimensions of several teachers' vectors are the first teacher's; set "
              "--config.student.dims_targets=projected."),

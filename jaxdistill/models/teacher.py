@@ -74,7 +74,7 @@ class Teacher:
         """Raises `InputError` for options that exclude each other."""
 
     def digest(self) -> str:
-        """Identifies everything that determines the vectors of an `OutsideVectors` teacher; empty for any other teacher."""
+        """A digest of what determines the targets, if `load` does not return the models that make them; otherwise empty."""
         return ""
 
     def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
@@ -112,7 +112,7 @@ class Prompting:
     def prompted(self, data: Data, model: SentenceModel, section: str) -> SentenceModel:
         """The model with these prompts. Raises `InputError`, which names the config's `section`, for a role that no text has."""
         model = model.with_prompt(self.prompt) if self.prompt else model
-        used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))
+        used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))  # a cross-encoder has no roles
         if used:
             model = model.with_role_prompts({role: getattr(self, f"{role}_prompt") for role in used})
         self.check_prompts(used, model.role_prompts, section, model.source)
@@ -149,22 +149,22 @@ class Encoder(Prompting, Teacher):
         return split_specs(self.model)
 
     def per_model(self) -> list[Self]:
-        """These options for each name in `model`; raises `InputError` if one has neither a single value nor one per model."""
+        """The options of each model in `model`. Raises `InputError` unless each option has one value, or one per model."""
         count = len(self.models)
+        values = {}  # of each option, one per model
+        for option in ("pooling", "prompt", "query_prompt", "document_prompt"):
+            text = getattr(self, option)
+            parts = text.split("|") if count > 1 else [text]  # a single model's prompt may contain the separator
+            if len(parts) not in (1, count):
+                raise InputError(f"teacher.{option}={text!r} must be one value, or {count} separated by |.")
+            values[option] = parts if len(parts) == count else parts * count
         models = []
         for index, name in enumerate(self.models):
-            values = {"model": name}
-            for option in ("pooling", "prompt", "query_prompt", "document_prompt"):
-                text = getattr(self, option)
-                parts = text.split("|") if count > 1 else [text]  # a single model's prompt may contain the separator
-                if len(parts) not in (1, count):
-                    raise InputError(f"teacher.{option}={text!r} must be one value, or {count} separated by |.")
-                values[option] = parts[0] if len(parts) == 1 else parts[index]
-            models.append(dataclasses.replace(self, **values))
+            options = {option: parts[index] for option, parts in values.items()}
+            models.append(dataclasses.replace(self, model=name, **options))
         return models
 
     def read(self, context: ModelContext, *, frozen: bool) -> SentenceModel:
         """Loads the model, with its prompts; `frozen` keeps weights in the stored dtype."""
-        location = context.located(self.model)
-        model = load_model(location, pooling=self.pooling, max_length=self.max_length, frozen=frozen)
+        model = load_model(context.located(self.model), pooling=self.pooling, max_length=self.max_length, frozen=frozen)
         return self.prompted(context.data, model, "teacher")

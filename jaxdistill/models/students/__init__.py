@@ -5,9 +5,4 @@ from jaxdistill.models.students.layered import CrossEncoder as CrossEncoder
 from jaxdistill.models.students.layered import Cut as Cut
 from jaxdistill.models.students.static import Static as Static
 
-KINDS: dict[str, type] = {
-    "cross_encoder": CrossEncoder,
-    "cut": Cut,
-    "fresh": Fresh,
-    "static": Static,
-}
+KINDS: dict[str, type] = {student.kind: student for student in (CrossEncoder, Cut, Fresh, Static)}

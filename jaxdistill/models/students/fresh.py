@@ -33,23 +33,26 @@ class Fresh(Layered, Prompted, Headed):
     long runs of characters and isolates rare characters. 0: the tokenizer of `model`."""
 
     def make(self, inputs: StudentInputs) -> SentenceModel:
-        model = self.loaded(inputs)
+        template = self.loaded(inputs)
         if self.vocabulary:
-            data = inputs.context.data
-            columns = columns_read(data, inputs.context.student_views)
-            folder = train_wordpiece(
-                split_specs(data.text), entries=self.vocabulary, cache_folder=cache_folder(data.cache_folder), columns=columns
-            )  # fmt: skip
-            tokenizer = read_tokenizer(folder)
-            tokenizer.enable_truncation(model.max_length)
-            entries, pad_id = tokenizer.get_vocab_size(), tokenizer.token_to_id("[PAD]")
-            architecture = surgery.plain_architecture(
-                model.definition.architecture, "bert", vocab_size=entries, pad_id=pad_id, token_types=2
-            )
-            # `surgery.fresh` takes these from its template; the student's source becomes "..., tokenizer of its own with ...".
-            model = dataclasses.replace(
-                model, definition=dataclasses.replace(model.definition, architecture=architecture), tokenizer=tokenizer,
-                tokenizer_folder=folder, source=f"its own with {entries:,} entries",
-            )  # fmt: skip
+            template = self._with_vocabulary(inputs, template)
         sizes = dict(width=self.width, depth=self.depth, heads=self.heads, intermediate=self.intermediate)
-        return self.with_head(inputs, self.compact(inputs, surgery.fresh(model, inputs.key("body"), **sizes)))
+        model = surgery.fresh(template, inputs.key("body"), **sizes)
+        return self.with_head(inputs, self.compact(inputs, model))
+
+    def _with_vocabulary(self, inputs: StudentInputs, model: SentenceModel) -> SentenceModel:
+        """The model as a BERT with a new tokenizer, trained on the text; a template for `surgery.fresh`, so its weights do not fit."""
+        data = inputs.context.data
+        columns = columns_read(data, inputs.context.student_views)
+        folder = train_wordpiece(
+            split_specs(data.text), entries=self.vocabulary, cache_folder=cache_folder(data.cache_folder), columns=columns
+        )  # fmt: skip
+        tokenizer = read_tokenizer(folder)
+        tokenizer.enable_truncation(model.max_length)
+        entries = tokenizer.get_vocab_size()
+        changes = dict(vocab_size=entries, pad_id=tokenizer.token_to_id("[PAD]"), token_types=2)
+        architecture = surgery.plain_architecture(model.definition.architecture, "bert", **changes)
+        return dataclasses.replace(
+            model, definition=dataclasses.replace(model.definition, architecture=architecture), tokenizer=tokenizer,
+            tokenizer_folder=folder, source=f"its own with {entries:,} entries",  # stands behind "tokenizer of"
+        )  # fmt: skip

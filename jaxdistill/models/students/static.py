@@ -19,6 +19,7 @@ from jaxdistill.models.checkpoints.model import SentenceModel, check_size
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import evenly_sampled, prompted_rows
 from jaxdistill.models.student import Examples, Headed, StudentInputs, affine_map
+from jaxdistill.models.teacher import ModelContext
 
 RARITY = 1e-3  # frequency of a token, as a fraction of the text's tokens, at which its weight is one half
 MIN_ROWS = 4  # examples per dimension to fit an affine map; from fewer, a rotation, which loses no direction
@@ -46,8 +47,7 @@ class Static(Headed):
         model = self.loaded(inputs)
         if self.model == "teacher":
             model = model.with_params(model.params)  # to float32: a frozen teacher keeps the stored dtype
-        limit = f"the width of the vectors of {model.source}"
-        check_size("student.width", self.width, model.definition.embedding_width, limit)
+        check_size("student.width", self.width, model.definition.embedding_width, f"the width of {model.source}")
         tokenizer = static.without_special_tokens(model.tokenizer)
         lines = read(split_specs(self.words), cache=context.data.cache_folder)
         words = add_words(tokenizer, (line for (line,) in lines))
@@ -59,14 +59,10 @@ class Static(Headed):
         )  # fmt: skip
         entries = max(model.definition.architecture.vocab_size, max(words, default=0) + 1)
         log.info("student: vectors of %s tokens by %s", f"{entries:,}", model.source)
-        texts = chain.from_iterable(prompted_rows(context.data, context.student_views, student))
-        encodings = student.encodings(evenly_sampled(texts, 1 << 17))  # at most 131,072 sentences
-        sampled_tokens = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64)
-        frequency = np.bincount(sampled_tokens, minlength=entries) / max(len(sampled_tokens), 1)
-        pieces = [words.get(token, [token]) for token in range(entries)]
+        pieces = [words.get(token, [token]) for token in range(entries)]  # for each token, the model's own tokens
         vectors = token_vectors(model, pieces, dtype_of(context.precision))
         dropped = static.dropped_id(tokenizer)
-        table = initial_table(vectors, frequency, self.width, dropped)
+        table = initial_table(vectors, token_frequency(context, student, entries), self.width, dropped)
         architecture = static.architecture_of(table, dropped)
         definition = EncoderDefinition(architecture=architecture, pooling=static.POOLING, normalize=True)
         return self.with_head(inputs, dataclasses.replace(student, definition=definition, params={static.TABLE: table}))
@@ -105,19 +101,27 @@ class Static(Headed):
 
 
 def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[int, list[int]]:
-    """Adds each word that the tokenizer splits as a new token; maps the new id to the ids of the word's former tokens."""
+    """Adds the words that the tokenizer splits, each as a new token; maps the new id to the ids of the word's former tokens."""
     pieces = {word: tokenizer.encode(word).ids for word in map(str.strip, words)}
-    split = {word: ids for word, ids in pieces.items() if len(ids) > 1}
+    new_words = {word: ids for word, ids in pieces.items() if len(ids) > 1}
     # `lstrip`: the space before a word is part of it, as in byte-level BPE.
-    tokenizer.add_tokens([AddedToken(word, single_word=True, lstrip=True, normalized=True) for word in split])
-    return {token: ids for word, ids in split.items() if (token := tokenizer.token_to_id(word)) is not None}
+    tokenizer.add_tokens([AddedToken(word, single_word=True, lstrip=True, normalized=True) for word in new_words])
+    return {token: ids for word, ids in new_words.items() if (token := tokenizer.token_to_id(word)) is not None}
+
+
+def token_frequency(context: ModelContext, student: SentenceModel, entries: int) -> Float[np.ndarray, " v"]:
+    """Share of each of the `entries` tokens of the table among the tokens of at most 131,072 sentences of the text."""
+    texts = chain.from_iterable(prompted_rows(context.data, context.student_views, student))
+    encodings = student.encodings(evenly_sampled(texts, 1 << 17))
+    tokens = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64)
+    return np.bincount(tokens, minlength=entries) / max(len(tokens), 1)
 
 
 def token_vectors(model: SentenceModel, pieces: Sequence[Sequence[int]], dtype: DTypeLike) -> Float[np.ndarray, "v e"]:
-    """The model's vector of each of its tokens, or of several `pieces`, read as a sentence: between special tokens."""
-    encoding = model.tokenizer.encode("a")  # to see which special tokens the tokenizer puts around a text
+    """The model's vector of each entry of `pieces`: one or several of its tokens, read as a sentence between special tokens."""
+    encoding = model.tokenizer.encode("a")  # shows which special tokens the tokenizer puts around a text
     inner = [index for index, is_special in enumerate(encoding.special_tokens_mask) if not is_special]
-    begin, end = (inner[0], inner[-1] + 1) if inner else (1, 1)  # without any, after the first special token
+    begin, end = (inner[0], inner[-1] + 1) if inner else (1, 1)  # if "a" has no token: after the first special token
     before, after = encoding.ids[:begin], encoding.ids[end:]
     sentences = [np.array([*before, *ids, *after], np.int32) for ids in pieces]
     return Embedder(model.as_pooled(), compute_dtype=dtype).encode_ids(sentences)
@@ -126,9 +130,8 @@ def token_vectors(model: SentenceModel, pieces: Sequence[Sequence[int]], dtype: 
 def initial_table(
     vectors: Float[np.ndarray, "v e"], frequency: Float[np.ndarray, " v"], width: int, dropped: int
 ) -> Float[np.ndarray, "v d"]:
-    """The initial table of a student, from a model's vector of each token and the token's frequency in the text. The vectors are
-    projected to the first principal components of the tokens that occur. Rows are weighted by smooth inverse frequency (Arora et al.,
-    A Simple but Tough-to-Beat Baseline for Sentence Embeddings, ICLR 2017). `dropped` is as in `scaled`."""
+    """The initial table of a student: a model's vectors of tokens, projected to the first principal components of those that occur in
+    the text, and weighted by smooth inverse `frequency` (Arora et al., ICLR 2017). `dropped` is as in `scaled`."""
     occurs = frequency > 0
     centred = vectors.astype(np.float64) - vectors[occurs].mean(axis=0)
     # `eigh` sorts ascending: the last eigenvectors are the principal components.

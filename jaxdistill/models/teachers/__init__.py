@@ -9,13 +9,5 @@ from jaxdistill.models.teachers.own import Vectors as Vectors
 from jaxdistill.models.teachers.vectors import Live as Live
 from jaxdistill.models.teachers.vectors import Stored as Stored
 
-KINDS: dict[str, type] = {
-    "columns": Columns,
-    "function": Function,
-    "labels": Labels,
-    "live": Live,
-    "scores": Scores,
-    "sentence_transformers": SentenceTransformers,
-    "stored": Stored,
-    "vectors": Vectors,
-}
+_CLASSES = (Columns, Function, Labels, Live, Scores, SentenceTransformers, Stored, Vectors)
+KINDS: dict[str, type] = {teacher.kind: teacher for teacher in _CLASSES}

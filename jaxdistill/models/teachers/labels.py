@@ -8,7 +8,7 @@ The scores of several labellers are averaged, as in Trans-Encoder's mutual disti
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -24,15 +24,12 @@ from jaxdistill.models.model_text import check_reads
 from jaxdistill.models.outside import PREFIX, Reranker
 from jaxdistill.models.teacher import Encoder, Labeller, ModelContext, TargetInputs
 
-Cached = Callable[..., np.ndarray]  # `targets.cached_vectors` in the folder of labels
-
 log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Labels(Encoder):
-    """The mean score of one or several models for each sentence pair. Pairs are the columns `text` and `second`, or a query and
-    each of its candidates (`listwise`). Scores are computed once and cached on disk."""
+    """The mean score of one or several models for each pair of a row: `text` and `second`, or a query and each of its candidates."""
 
     kind: str = "labels"
 
@@ -68,16 +65,16 @@ def scores_of(labeller: Labeller, inputs: TargetInputs) -> Float[np.ndarray, "ro
     """One labeller's scores of each row's `k` pairs: the first of the objective's `scored` columns with each of the others."""
     folder = cache_folder(inputs.data.cache_folder) / "labels"
     cached = partial(targets.cached_vectors, folder, progress=inputs.progress)
-    dtype = inputs.compute_dtype
-    # With the columns and the kind of result, everything that determines what is cached.
-    origin = f"{labeller.digest()} {inputs.text.content_digest} {np.dtype(dtype).name}"
-    embedder = Embedder(labeller, compute_dtype=dtype) if isinstance(labeller, SentenceModel) else labeller
-    if isinstance(embedder, Reranker) or embedder.model.definition.reads_pairs:
-        return _pair_scores(embedder, inputs, cached, origin)
-    return _similarities(embedder, inputs, cached, origin)
+    # The cache's key; the columns and the kind of scores are added below.
+    key = f"{labeller.digest()} {inputs.text.content_digest} {np.dtype(inputs.compute_dtype).name}"
+    if isinstance(labeller, Reranker):
+        return _pair_scores(labeller, inputs, cached, key)
+    embedder = Embedder(labeller, compute_dtype=inputs.compute_dtype)
+    score = _pair_scores if labeller.definition.reads_pairs else _similarities
+    return score(embedder, inputs, cached, key)
 
 
-def _pair_scores(model: Embedder | Reranker, inputs: TargetInputs, cached: Cached, origin: str) -> np.ndarray:
+def _pair_scores(model: Embedder | Reranker, inputs: TargetInputs, cached: partial[np.ndarray], key: str) -> np.ndarray:
     """The scores or logits `[rows, k]` of a cross-encoder, which are cached."""
     store, columns, logits = inputs.text, inputs.objective.scored, inputs.objective.logits
 
@@ -85,37 +82,37 @@ def _pair_scores(model: Embedder | Reranker, inputs: TargetInputs, cached: Cache
         first, second = zip(*pairs, strict=True)
         return model.score(first, second, logits=logits, show_progress_bar=advance)[:, None]
 
-    title = "labelling pairs with logits" if logits else "labelling pairs"
+    title = "labelling pairs with logits" if logits else "labelling pairs"  # also distinguishes them in the cache
     scores = []
     for other in columns[1:]:
         pairs = list(zip(store.texts(columns[0]), store.texts(other), strict=True))
-        scores.append(cached(f"{title} {columns[0]} {other} {origin}", score, pairs, 1, what=title)[:])
+        scores.append(cached(f"{title} {columns[0]} {other} {key}", score, pairs, 1, what=title)[:])
     return np.concatenate(scores, axis=1)
 
 
-def _similarities(embedder: Embedder, inputs: TargetInputs, cached: Cached, origin: str) -> np.ndarray:
+def _similarities(embedder: Embedder, inputs: TargetInputs, cached: partial[np.ndarray], key: str) -> np.ndarray:
     """The similarities `[rows, k]` of a sentence encoder's vectors, which are cached."""
-    store, columns, logits = inputs.text, inputs.objective.scored, inputs.objective.logits
+    store, columns = inputs.text, inputs.objective.scored
     compares_by_dot = embedder.model.definition.similarity == "dot"
-    if compares_by_dot and not logits:
+    labels_are_products = compares_by_dot and inputs.objective.logits
+    if compares_by_dot and not labels_are_products:
         log.warning("%s: its checkpoint compares by dot product; its labels are cosines here", embedder.model.source)
-    # Each distinct sentence is encoded once. `indices` maps the rows of each column to rows of `vectors`.
-    index_of: dict[str, int] = {}
-    indices = []
+    index_of: dict[str, int] = {}  # of each distinct sentence, in `vectors`
+    indices = []  # for each column, the index of each row's sentence
     for column in columns:
-        texts = store.texts(column, embedder.model.role_prompts)
+        texts = store.texts(column, embedder.model.role_prompts)  # with the prompts, so `encode` adds none
         indices.append(np.array([index_of.setdefault(text, len(index_of)) for text in texts]))
     vectors = cached(
-        f"labelling sentences {' '.join(columns)} {origin}",
+        f"labelling sentences {' '.join(columns)} {key}",
         lambda sentences, advance: embedder.encode(sentences, prompt="", show_progress_bar=advance),
         list(index_of), embedder.width, what="labelling sentences",
     )  # fmt: skip
     scores = np.zeros((store.rows, len(columns) - 1), np.float32)
-    for begin in range(0, store.rows, targets.BLOCK_ROWS):
+    for begin in range(0, store.rows, targets.BLOCK_ROWS):  # in blocks, because the vectors are on the disk
         block = slice(begin, begin + targets.BLOCK_ROWS)
-        first, *others = (np.asarray(vectors[rows[block]], np.float64) for rows in indices)
-        for index, other in enumerate(others):
-            lengths = np.maximum(np.linalg.norm(first, axis=1) * np.linalg.norm(other, axis=1), 1e-12)
+        first, *others = (np.asarray(vectors[of_column[block]], np.float64) for of_column in indices)
+        for pair, other in enumerate(others):
             products = np.einsum("ne,ne->n", first, other)
-            scores[block, index] = products if compares_by_dot and logits else products / lengths
+            lengths = np.maximum(np.linalg.norm(first, axis=1) * np.linalg.norm(other, axis=1), 1e-12)
+            scores[block, pair] = products if labels_are_products else products / lengths
     return scores

@@ -51,14 +51,15 @@ class OutsideVectors(StoredVectors):
         width = self.vector_width()
         source = f"teacher.{self.source_option}={getattr(self, self.source_option)}"
 
-        def embed(rows: Sequence[int], advance: Advance) -> np.ndarray:
+        def embed_rows(rows: Sequence[int], advance: Advance) -> Float[np.ndarray, "n e"]:
+            """The vectors of some rows, from calls of `embed` with texts of one role each."""
             vectors = np.zeros((len(rows), width), np.float32)
             roles = np.array(text.roles(view, rows))
             for role in dict.fromkeys(roles.tolist()):
-                of_role = np.flatnonzero(roles == role)
-                for begin in range(0, len(of_role), self.texts_per_call):
-                    batch = of_role[begin : begin + self.texts_per_call]
-                    texts = [text.text(view, rows[index]) for index in batch]
+                with_role = np.flatnonzero(roles == role)
+                for begin in range(0, len(with_role), self.texts_per_call):
+                    batch = with_role[begin : begin + self.texts_per_call]  # positions in `rows` and `vectors`
+                    texts = [text.text(view, rows[position]) for position in batch]
                     failure = f"{source} failed at row {rows[batch[0]] + 1:,} of the text"
                     with foreign_errors(f"{failure}; run it again to continue after the last block"):
                         result = self.embed(texts, role)
@@ -70,9 +71,9 @@ class OutsideVectors(StoredVectors):
 
         folder = cache_folder(inputs.data.cache_folder) / "targets"
         origin = f"{self.digest()} {text.content_digest} {inputs.data.roles} {view}"
-        rows = cast(Any, range(text.rows))  # in place of texts, because `embed` also reads their roles
+        rows = cast(Any, range(text.rows))  # in place of texts, because `embed_rows` also reads their roles
         return targets.cached_vectors(
-            folder, origin, embed, rows, width,
+            folder, origin, embed_rows, rows, width,
             what=f"targets of {source}", progress=inputs.progress, block_rows=BLOCK_ROWS,
         )  # fmt: skip
 
@@ -102,7 +103,7 @@ class Function(OutsideVectors):
             raise InputError("teacher.dims=0: give the width of its vectors, such as --config.teacher.dims=768.")
 
     def load(self, context: ModelContext) -> tuple[()]:
-        self._callable()  # raises `InputError` for a missing function before any text is read
+        self._callable()  # raises an error for a missing function now, before any text is read
         return ()
 
     def digest(self) -> str:
@@ -124,9 +125,7 @@ class Function(OutsideVectors):
         file, _, name = self.function.rpartition(":")
         found = getattr(load_module(file), name, None) if file else functions.get(name)
         if not callable(found):
-            raise InputError(
-                f"teacher.function={self.function!r} is no function; give FILE.py:NAME, MODULE:NAME or, in Python, Function.of(...)."
-            )
+            raise InputError(f"teacher.function={self.function!r} is no function; give FILE.py:NAME or MODULE:NAME.")
         return found
 
 
@@ -169,14 +168,13 @@ class SentenceTransformers(Prompting, OutsideVectors):
 def _loaded(options: SentenceTransformers) -> tuple[Any, dict[str, str]]:
     """The model, and the prompt of each role; the empty key is for sentences without a role."""
     model = outside.loaded(
-        "SentenceTransformer", options.model, trust_remote_code=options.trust_remote_code,
-        truncate_dim=options.dims or None,
+        "SentenceTransformer", options.model, trust_remote_code=options.trust_remote_code, truncate_dim=options.dims or None
     )  # fmt: skip
     if options.max_length:
         model.max_seq_length = options.max_length
     chosen = {"": options.prompt, "query": options.query_prompt, "document": options.document_prompt}
     prompts: dict[str, str] = {}
-    for role, names in {"": (model.default_prompt_name,), **ROLES}.items():
-        default = next((name for name in names if name in model.prompts), NO_PROMPT)
+    for role, default_names in {"": (model.default_prompt_name,), **ROLES}.items():
+        default = next((name for name in default_names if name in model.prompts), NO_PROMPT)
         prompts[role] = prompt_text(model.prompts, chosen[role] or default)
     return model, prompts

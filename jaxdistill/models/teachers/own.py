@@ -88,7 +88,7 @@ class Columns(Teacher):
         scores = np.full((inputs.text.input_rows, len(names)), np.nan, np.float32)
         used = set(inputs.text.input_row.tolist())
         rows = read(split_specs(inputs.data.text), names, numbers=True, cache=inputs.data.cache_folder)
-        for index, row in enumerate(islice(rows, len(scores))):
+        for index, row in enumerate(islice(rows, len(scores))):  # without rows added after the text was tokenised
             for column, cell in enumerate(row):
                 with contextlib.suppress(ValueError):  # not a number: stays NaN
                     scores[index, column] = float(cell)

@@ -10,6 +10,7 @@ from jaxdistill.core import CountOrNone, Fraction, InputError, Positive, refuse
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.data import targets
 from jaxdistill.models.checkpoints.model import SentenceModel, check_size
+from jaxdistill.models.inference import Embedder
 from jaxdistill.models.model_text import check_reads
 from jaxdistill.models.surgery import truncated
 from jaxdistill.models.teacher import Encoder, ModelContext, TargetInputs, Teacher
@@ -85,8 +86,8 @@ class StoredVectors(Teacher):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stored(VectorModel, StoredVectors):
-    """Computes the vectors of one or several models once and caches them on disk. The target of several models, of any width
-    and tokenizer, is the concatenation of their unit vectors; its cosines are the weighted mean of theirs."""
+    """Computes the vectors of one or several models once and caches them on disk. Several models may differ in width and
+    tokenizer: the target is the concatenation of their unit vectors, whose cosine is the weighted mean of the models'."""
 
     kind: str = "stored"
     weights: tuple[Positive, ...] = ()
@@ -113,16 +114,17 @@ class Stored(VectorModel, StoredVectors):
         return super().stored(inputs)
 
     def vectors(self, inputs: TargetInputs, view: str) -> Float[np.ndarray, "rows _"] | targets.Joined:
-        folder = cache_folder(inputs.data.cache_folder) / "targets"
-        text = inputs.text
-        arrays = []
-        for embedder in inputs.embedders:
-            model = embedder.model
-            vectors = targets.cached_vectors(
-                folder, f"{model.digest()} {text.content_digest} {view} {np.dtype(inputs.compute_dtype).name}",
-                lambda texts, advance, encode=embedder.encode: encode(texts, prompt="", show_progress_bar=advance),
-                text.texts(view, model.role_prompts), embedder.width,
-                what=f"targets of {model.source}", progress=inputs.progress,
-            )  # fmt: skip
-            arrays.append(vectors)
+        arrays = [_vectors_of(embedder, inputs, view) for embedder in inputs.embedders]
         return arrays[0] if len(arrays) == 1 else targets.Joined(arrays, self.shares())
+
+
+def _vectors_of(embedder: Embedder, inputs: TargetInputs, view: str) -> Float[np.ndarray, "rows e"]:
+    """A model's vectors of a view of the text, one for each row, from the cache or computed now."""
+    model = embedder.model
+    texts = inputs.text.texts(view, model.role_prompts)  # with the prompts, so `encode` adds none
+    return targets.cached_vectors(
+        cache_folder(inputs.data.cache_folder) / "targets",
+        f"{model.digest()} {inputs.text.content_digest} {view} {np.dtype(inputs.compute_dtype).name}",
+        lambda texts, advance: embedder.encode(texts, prompt="", show_progress_bar=advance),
+        texts, embedder.width, what=f"targets of {model.source}", progress=inputs.progress,
+    )  # fmt: skip
