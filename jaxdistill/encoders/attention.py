@@ -1,6 +1,7 @@
 """Self-attention over packed rows, with every family's variations: heads, norms, rotary positions, windows.
 
-A row holds several sentences, and a token attends only to its own. Padding attends to padding, as an empty softmax is NaN.
+A row holds several sentences, and a token attends only to its own, whose index is its `owner` (-1 for padding). Padding attends to
+padding, because an empty softmax is NaN.
 """
 
 import math

@@ -181,9 +181,8 @@ def written_layer_types(architecture: Architecture) -> list[str]:
 
 
 def written_windows(architecture: Architecture) -> Settings:
-    """The settings that `with_windows` reads; `sliding_window` is None if no layer has a window."""
+    """The settings that `with_windows` reads: causal windows count the token itself; None: no layer has a window."""
     window = max(kind.window for kind in architecture.kinds)
-    # Hugging Face's causal windows count the token itself.
     width = window + int(architecture.causal) if window else None
     return {"sliding_window": width, "layer_types": written_layer_types(architecture)}
 

@@ -67,11 +67,11 @@ class Contrastive(Objective):
         logit_scale = scale(params, self.temperature, self.learned_scale)
         count, views, _ = vectors.shape
         is_false = jnp.zeros((count, count, views), bool) if student.keys is None else false_negatives(student.keys)
-        softmaxes = [direction_logits(direction, vectors, logit_scale, is_false) for direction in self.directions]
-        if self.partition_mode == "joint":
-            softmaxes = [jnp.concatenate(softmaxes, axis=1)]
+        logits = [direction_logits(direction, vectors, logit_scale, is_false) for direction in self.directions]
+        if self.partition_mode == "joint":  # one softmax instead of one per direction
+            logits = [jnp.concatenate(logits, axis=1)]
         cosine = jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
-        lse = jnp.stack([jax.nn.logsumexp(logits, axis=1) for logits in softmaxes])
+        lse = jnp.stack([jax.nn.logsumexp(candidates, axis=1) for candidates in logits])
         losses = jnp.mean(lse, axis=0) - logit_scale * cosine
         metrics = {"cosine/positive": jnp.mean(cosine), "hidden": jnp.mean(is_false.astype(jnp.float32))}
         return losses, state, metrics | {"temperature": jnp.float32(1.0) / logit_scale}
