@@ -7,13 +7,13 @@ from typing import Any
 from jaxdistill.core import InputError, alias
 
 
-def identity(value: Any) -> str:
-    """Text for cache keys that describes an `EncoderDefinition`, or a value in one; equal texts and weights give equal vectors.
+def cache_key(value: Any) -> str:
+    """Describes an `EncoderDefinition`, or a value in one, for digests: equal keys and equal weights give equal vectors.
 
     Names only fields that differ from their defaults, so that a new field invalidates no cached targets.
     """
     if isinstance(value, tuple):
-        return f"({', '.join(map(identity, value))})"
+        return f"({', '.join(map(cache_key, value))})"
     if not dataclasses.is_dataclass(value):
         return repr(value)
     entries = []
@@ -21,7 +21,7 @@ def identity(value: Any) -> str:
         field_value = getattr(value, field.name)
         # Dropout acts in training only, and `reads_pairs` changes no number of the forward pass.
         if field.name not in ("drophead", "drops", "reads_pairs") and field_value != field.default:
-            entries.append(f"{field.name}={identity(field_value)}")
+            entries.append(f"{field.name}={cache_key(field_value)}")
     return f"{type(value).__name__}({', '.join(entries)})"
 
 
