@@ -141,7 +141,7 @@ class Architecture:
         return self.key_heads or self.heads
 
     def kind(self, layer: int) -> LayerKind:
-        """The properties of a layer, counted from 0."""
+        """The properties of the layer with the index `layer`."""
         return self.kinds[layer] if self.kinds else LayerKind()
 
     @property

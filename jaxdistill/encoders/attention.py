@@ -153,7 +153,7 @@ class Attention(nnx.Module):
     def attend(self, query, key, value, bias, *, seeds, compute_dtype: DTypeLike) -> Float[Array, "g r l ..."]:
         """The average of the values `[g r k h f]` under the softmax of scores plus `bias [g r #h q k]`.
 
-        `query` is `[g r q h f]`, or with grouped keys `[g r q h u f]`, as is the result.
+        Queries and results are `[g r q h f]`, or with grouped keys `[g r q h u f]`.
         """
         u = ""
         if self.has_grouped_keys:

@@ -86,7 +86,7 @@ def _kernel(heads: int, slots: int, window: int, causal: bool, interpret: bool) 
     block = max(size for size in range(LANES, 4 * LANES + 1, LANES) if slots % size == 0)
     mask: Any = splash.FullMask((slots, slots))
     if window or causal:
-        visible_before = window or None  # None: all
+        visible_before = window or None  # number of earlier slots that a token sees; None: all
         visible_after = 0 if causal else window
         mask = splash.LocalMask((slots, slots), (visible_before, visible_after), 0)
     blocks = splash.BlockSizes(

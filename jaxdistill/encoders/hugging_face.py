@@ -41,7 +41,7 @@ CLASSES = {
 
 
 def read_settings(path: Path) -> Settings:
-    """Reads a JSON object; raises `InputError` if the file is damaged or missing, as the folder of a LoRA adapter lacks it."""
+    """Reads a JSON object; raises `InputError` if the file is damaged or missing, such as from the folder of a LoRA adapter."""
     if not path.exists():
         refuse_adapter(path.parent)
     return read_json(path)
@@ -181,7 +181,7 @@ def written_layer_types(architecture: Architecture) -> list[str]:
 
 
 def written_windows(architecture: Architecture) -> Settings:
-    """The settings that `with_windows` reads: causal windows count the token itself; None: no layer has a window."""
+    """The settings that `with_windows` reads. `sliding_window` counts the token itself if causal; None: no layer has a window."""
     window = max(kind.window for kind in architecture.kinds)
     width = window + int(architecture.causal) if window else None
     return {"sliding_window": width, "layer_types": written_layer_types(architecture)}

@@ -82,7 +82,7 @@ class Table(nnx.Module):
 class Norm(nnx.Module):
     """LayerNorm or RMSNorm in float32; `kind` is a value of `Architecture.norm`.
 
-    The mean is subtracted before the variance is computed: after one pass for both, results and torch's differ by over 1e-5.
+    The mean is subtracted before the variance is computed; in one pass for both, results would be more than 1e-5 off torch's.
     Not `nnx.LayerNorm`, which multiplies 1/deviation by the scale first and so keeps one more activation-sized array.
     """
 

@@ -28,7 +28,7 @@ def path_string(path: Iterable[Hashable]) -> str:
 
 
 def recompute_in_backward(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Wraps elementwise work in float32: for bfloat16 arguments, which take less memory than its results, backward repeats it."""
+    """Wraps elementwise work in float32: for bfloat16 arguments, the backward pass recomputes its intermediates, which are larger."""
 
     def apply(x: Array, *others: Array | None) -> Array:
         return (function if x.dtype == jnp.float32 else jax.checkpoint(function))(x, *others)

@@ -66,26 +66,25 @@ class Contrastive(Objective):
         vectors = unit(student.sentences)
         logit_scale = scale(params, self.temperature, self.learned_scale)
         count, views, _ = vectors.shape
-        is_false = jnp.zeros((count, count, views), bool) if student.keys is None else false_negatives(student.keys)
-        logits = [direction_logits(direction, vectors, logit_scale, is_false) for direction in self.directions]
+        is_hidden = jnp.zeros((count, count, views), bool) if student.keys is None else false_negatives(student.keys)
+        logits = [direction_logits(direction, vectors, logit_scale, is_hidden) for direction in self.directions]
         if self.partition_mode == "joint":  # one softmax instead of one per direction
             logits = [jnp.concatenate(logits, axis=1)]
         cosine = jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
         lse = jnp.stack([jax.nn.logsumexp(candidates, axis=1) for candidates in logits])
         losses = jnp.mean(lse, axis=0) - logit_scale * cosine
-        metrics = {"cosine/positive": jnp.mean(cosine), "hidden": jnp.mean(is_false.astype(jnp.float32))}
+        metrics = {"cosine/positive": jnp.mean(cosine), "hidden": jnp.mean(is_hidden.astype(jnp.float32))}
         return losses, state, metrics | {"temperature": jnp.float32(1.0) / logit_scale}
 
 
 def direction_logits(
-    direction: Direction, vectors: Float[Array, "b v e"], logit_scale: Array, is_false: Bool[Array, "b b v"]
+    direction: Direction, vectors: Float[Array, "b v e"], logit_scale: Array, is_hidden: Bool[Array, "b b v"]
 ) -> Float[Array, "b k"]:
-    """Logits of each example's candidates in one direction; false negatives have the logit `HIDDEN`."""
+    """Logits of each example's candidates in one direction; `HIDDEN` if `is_hidden[i, j, v]`, for view v of example j and anchor i."""
     anchor_view = 1 if direction.startswith("doc") else 0
     candidate_views = range(1, vectors.shape[1]) if direction.endswith("doc") else (0,)
-    is_hidden = is_false
     if direction in ("query_to_query", "doc_to_doc"):  # texts of the same example are no candidates
-        is_hidden = is_false | jnp.eye(len(vectors), dtype=bool)[:, :, None]
+        is_hidden = is_hidden | jnp.eye(len(vectors), dtype=bool)[:, :, None]
     blocks = []
     for view in candidate_views:
         logits = logit_scale * products(vectors[:, anchor_view], vectors[:, view])

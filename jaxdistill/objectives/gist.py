@@ -59,7 +59,7 @@ class GIST(Objective):
         guide_positive_cosines = jnp.sum(guide_vectors[:, 0] * guide_vectors[:, 1], axis=-1)
         cosines = self.candidate_cosines(student_vectors)
         threshold = (guide_positive_cosines - self.margin - TIE)[:, None]
-        is_candidate = cosines != HIDDEN  # false where j = i
+        is_candidate = cosines != HIDDEN  # false for j = i
         is_hidden = is_candidate & (self.candidate_cosines(guide_vectors) > threshold)
         logits = jnp.where(is_candidate & ~is_hidden, cosines / self.temperature, HIDDEN)
         logits = jnp.concatenate([positive_cosines[:, None] / self.temperature, logits], axis=1)
@@ -69,7 +69,7 @@ class GIST(Objective):
         return losses, state, {"cosine/positive": jnp.mean(positive_cosines), "hidden": hidden_share}
 
     def candidate_cosines(self, vectors: Float[Array, "b v e"]) -> Float[Array, "b k"]:
-        """Cosines of each example's pairs, in the order of the module's docstring; `HIDDEN` where j = i is no candidate."""
+        """Cosines of each example's pairs, by the module's docstring; `HIDDEN` for j = i, except with hard negatives."""
         anchors, positives = vectors[:, 0], vectors[:, 1]
         blocks = [without_diagonal(products(anchors, positives))]
         if self.candidates == "all":

@@ -111,7 +111,7 @@ def order_loss(student: Float[Array, "n n"], teacher: Float[Array, "n n"], margi
     t = teacher[upper_triangle]
     pairs = len(s)
     devices = batch_devices(jax.sharding.get_abstract_mesh())
-    block_size = devices * max(min(BLOCK_PAIRS, pairs) // devices, 1)  # a multiple, as devices split each block
+    block_size = devices * max(min(BLOCK_PAIRS, pairs) // devices, 1)  # a multiple of `devices`, which split it
     padding = (0, -pairs % block_size)
     # The teacher prefers a pair of similarity minus infinity to no other, so padding adds nothing.
     padded = (jnp.pad(s, padding), jnp.pad(t, padding, constant_values=-jnp.inf))

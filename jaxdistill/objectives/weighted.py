@@ -26,7 +26,7 @@ from jaxdistill.core.plugins import KINDS
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """One of several objectives."""
+    """An objective of a weighted sum."""
 
     objective: Objective
     weight: Positive = 1.0
@@ -130,7 +130,7 @@ class Weighted(Objective):
             scalars |= {f"{prefix}{name}": value for name, value in term_metrics.items()}
             if student.active is not None:
                 # A term that the batch's source does not train has no loss, keeps its state and reports NaN.
-                is_active = student.active[0, index] > 0
+                is_active = student.active[0, index] > 0  # rows are equal
                 losses = jnp.where(is_active, losses, 0.0)
                 term_state = jax.tree.map(partial(jnp.where, is_active), term_state, state[term.name])
                 scalars = {name: jnp.where(is_active, value, jnp.nan) for name, value in scalars.items()}

@@ -41,7 +41,7 @@ def model_types() -> list[str]:
 
 
 def pair_head(model_type: str) -> PairHead:
-    """The family's `PAIR_HEAD`; raises `InputError` if it has none."""
+    """The head of a family's cross-encoders; raises `InputError` if they cannot be read."""
     head = getattr(family(model_type), "PAIR_HEAD", None)
     if head is None:
         raise InputError(f"cross-encoders of the family {model_type} cannot be read.")
