@@ -7,21 +7,21 @@ from typing import Any
 from jaxdistill.core import InputError, alias
 
 
-def identity(value: Any) -> str:
-    """The cache key of an `EncoderDefinition` or a field of one; encoders of equal keys and weights give equal vectors.
+def cache_key(value: Any) -> str:
+    """Describes an `EncoderDefinition`, or a value in one, for digests: equal keys and equal weights give equal vectors.
 
-    Lists only fields that differ from their defaults, so that a new field invalidates no cached targets.
+    Names only fields that differ from their defaults, so that a new field invalidates no cached targets.
     """
     if isinstance(value, tuple):
-        return f"({', '.join(map(identity, value))})"
+        return f"({', '.join(map(cache_key, value))})"
     if not dataclasses.is_dataclass(value):
         return repr(value)
     entries = []
     for field in dataclasses.fields(value):
         field_value = getattr(value, field.name)
-        # `drophead` and `drops` matter in training only, and digests of cross-encoders' scores add `reads_pairs` themselves.
+        # Dropout acts in training only, and `reads_pairs` changes no number of the forward pass.
         if field.name not in ("drophead", "drops", "reads_pairs") and field_value != field.default:
-            entries.append(f"{field.name}={identity(field_value)}")
+            entries.append(f"{field.name}={cache_key(field_value)}")
     return f"{type(value).__name__}({', '.join(entries)})"
 
 
@@ -141,23 +141,24 @@ class Architecture:
         return self.key_heads or self.heads
 
     def kind(self, layer: int) -> LayerKind:
-        """The properties of a layer, counted from 0."""
+        """The properties of the layer with the index `layer`."""
         return self.kinds[layer] if self.kinds else LayerKind()
 
     @property
     def repeated_layers(self) -> tuple[int, int]:
-        """`(start, period)`: the layers from `start` to the last are two or more repeats of `period` layers of equal structure.
+        """`(start, period)`: from index `start` on, the structure of the layers repeats every `period` layers, at least twice.
 
         `(layers, 0)` if no layers repeat.
         """
+        # Equal entries mean layers that differ in their weights alone: a `LayerKind`, and whether attention has a norm.
         structure = [(self.kind(layer), self.first_norm or layer > 0) for layer in range(self.layers)]
         repeats = []
         for start in range(self.layers):
-            remaining = self.layers - start
-            for period in range(1, remaining // 2 + 1):
-                if remaining % period == 0 and structure[start + period :] == structure[start:-period]:
+            remaining = structure[start:]
+            for period in range(1, len(remaining) // 2 + 1):
+                if remaining == remaining[:period] * (len(remaining) // period):
                     repeats.append((start, period))
-        # The first `start` layers and one period are compiled; the minimum of their sum makes the program smallest.
+        # The compiler sees the first `start` layers and one period, so the smallest sum gives the smallest program.
         return min(repeats, key=sum, default=(self.layers, 0))
 
     def with_layers(self, chosen: Sequence[int]) -> "Architecture":
@@ -200,8 +201,9 @@ class Pooling:
         return cls(**dict(zip(("tokens", "layers", "combine"), text.split(":", 2), strict=False)))
 
     def __str__(self) -> str:
-        count = {"last": 1, "second_to_last": 2}.get(self.layers, 3)  # a single layer is not combined
-        return ":".join((self.tokens, self.layers, self.combine)[:count])
+        """The shortest text from which `parse` reads the pooling; a single layer needs no combination."""
+        words = {"last": 1, "second_to_last": 2}.get(self.layers, 3)
+        return ":".join((self.tokens, self.layers, self.combine)[:words])
 
     @property
     def averages_layers(self) -> bool:
@@ -210,7 +212,7 @@ class Pooling:
 
     @property
     def in_sentence_transformers(self) -> bool:
-        """Whether sentence-transformers has modules for it, as it has for the last layer and for a mean of layers."""
+        """Whether sentence-transformers has modules for this choice of layers: the last one, or a mean of several."""
         return self.layers == "last" or self.averages_layers
 
     def indices(self, layers: int) -> tuple[int, ...]:
@@ -266,7 +268,8 @@ class EncoderDefinition:
         if self.normalize:
             object.__setattr__(self, "similarity", "cosine")
         body = self.architecture
-        min_layers = {"second_to_last": 1, "last4": 3}.get(self.pooling.layers, 0)  # besides the embeddings' output
+        # The embeddings' output counts as a layer: `second_to_last` needs two outputs, `last4` four.
+        min_layers = {"second_to_last": 1, "last4": 3}.get(self.pooling.layers, 0)
         lacks_pooler = self.pooling.tokens == "pooler" and not body.pooler
         if lacks_pooler or body.layers < min_layers:
             raise InputError(
@@ -276,16 +279,16 @@ class EncoderDefinition:
 
     @property
     def dense_on_tokens(self) -> bool:
-        """Whether it has dense layers that give the same vectors when applied to tokens, before pooling.
+        """Whether it has dense layers that may also be applied to tokens, before pooling, with the same sentence vectors.
 
-        They do if they are linear and pooling takes a weighted mean of tokens (`MEANS`).
+        They may if they are linear and pooling is a weighted mean, over tokens (`MEANS`) and over layers.
         """
         are_linear = all(isinstance(layer, Dense) and layer.activation == "identity" for layer in self.dense)
-        commutes = self.pooling.tokens in MEANS and self.pooling.in_sentence_transformers
-        return bool(self.dense) and are_linear and commutes and not self.reads_pairs
+        pools_mean = self.pooling.tokens in MEANS and (self.pooling.layers == "last" or self.pooling.averages_layers)
+        return bool(self.dense) and are_linear and pools_mean and not self.reads_pairs
 
     @property
     def embedding_width(self) -> int:
         """Width of a sentence's vector."""
-        copies = len(self.pooling.indices(self.architecture.layers)) if self.pooling.combine == "concat" else 1
-        return self.dense[-1].out_features if self.dense else self.architecture.hidden_size * copies
+        concatenated = len(self.pooling.indices(self.architecture.layers)) if self.pooling.combine == "concat" else 1
+        return self.dense[-1].out_features if self.dense else concatenated * self.architecture.hidden_size

@@ -1,6 +1,7 @@
 """Self-attention over packed rows, with every family's variations: heads, norms, rotary positions, windows.
 
-A row holds several sentences, and a token attends only to its own. Padding attends to padding, as an empty softmax is NaN.
+A row holds several sentences, and a token attends only to its own, whose index is its `owner` (-1 for padding). Padding attends to
+padding, because an empty softmax is NaN.
 """
 
 import math
@@ -53,18 +54,18 @@ class LayerInputs(NamedTuple):
 
 
 class Attention(nnx.Module):
-    """Multi-head self-attention; its `norm`, which it has if `normed`, is applied by `Layer`.
+    """Multi-head self-attention; it holds the norms before and after it, which `Layer` applies.
 
-    `sliced`: a loop over layers slices the weights. Queries, keys and values are then separate products, because joining the
-    slices would copy them in every round.
+    `normed`: whether `norm` exists. `sliced`: whether a loop over layers slices the weights from stacks; queries, keys and values
+    are then separate products, because joining their weights would copy them in every round.
     """
 
     def __init__(self, architecture: Architecture, *, rngs: nnx.Rngs, normed: bool, sliced: bool):
         self.architecture = architecture
         self.sliced = sliced
-        # Grouped keys lie beside their queries and values, so that devices that each hold some heads
-        # (`run.sharding=tensor`) move no weights. Else one block: copies into blocks take a tenth of a short sentence's time.
         self.has_grouped_keys = architecture.key_head_count != architecture.heads
+        # With grouped keys, `concat_qkv` puts each key head beside its queries and values, so that devices that each hold some
+        # heads (`run.sharding=tensor`) move no weights. Without, one block: more take a tenth of a short sentence's time.
         self.head_blocks = architecture.key_head_count if self.has_grouped_keys else 1
         width = architecture.hidden_size
         query_width = architecture.heads * architecture.head_width
@@ -83,7 +84,6 @@ class Attention(nnx.Module):
 
     def __call__(self, x: Array, inputs: LayerInputs, compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
         architecture = self.architecture
-        seeds = inputs.seeds
         query, key, value = self.project(x, compute_dtype)
         if self.query_norm is not None and self.key_norm is not None:
             query = self.query_norm(query)
@@ -94,28 +94,20 @@ class Attention(nnx.Module):
         # The scale goes on the queries, which are fewer than the scores.
         head_width = architecture.head_width
         query = query.astype(jnp.float32) * (architecture.attention_scale or 1.0 / math.sqrt(head_width))
-        if self.has_grouped_keys:
-            query = query.reshape(*x.shape[:-1], architecture.key_head_count, -1, head_width)  # [g r l h u f]
-        attend = partial(self.attend, compute_dtype=compute_dtype)
-        visible = {"window": inputs.window, "causal": architecture.causal}
-        has_dropout = seeds is not None and architecture.attention_dropout > 0.0
-        can_fuse = not (architecture.relative_buckets or has_dropout)  # the TPU kernel has neither
+        if self.has_grouped_keys:  # [g r l h u f], where `u` are the query heads that share a key head
+            query = query.reshape(*x.shape[:-1], architecture.key_head_count, -1, head_width)
         outputs = []
         first_row = 0
         for index, block in enumerate(inputs.row_blocks):
             pieces, length = block.owner.shape[1:]
             rows = slice(first_row, first_row + pieces * length // x.shape[2])
-            qkv = [array[:, rows].reshape(-1, pieces, length, *array.shape[3:]) for array in (query, key, value)]
-            # Seeds of row blocks are 2^16 apart, because `attend_in_blocks` adds the index of a block, which is smaller.
-            block_seeds = None if seeds is None else seeds + jnp.uint32(index << 16)
-            if can_fuse and should_fuse(length, compute_dtype):
-                output = fused(*qkv, block.owner, **visible)
-            elif block.bias is None:
-                output = attend_in_blocks(attend, *qkv, block.owner, seeds=block_seeds, **visible)
-            else:
-                output = attend(*qkv, block.bias, seeds=block_seeds)
-            outputs.append(output.reshape(x.shape[0], -1, x.shape[2], architecture.heads, head_width))
             first_row = rows.stop
+            # From rows to pieces: [g pieces l h f].
+            qkv = [array[:, rows].reshape(-1, pieces, length, *array.shape[3:]) for array in (query, key, value)]
+            # Seeds of row blocks are 2^16 apart, because `attend_in_blocks` adds smaller numbers to them.
+            seeds = None if inputs.seeds is None else inputs.seeds + jnp.uint32(index << 16)
+            output = self.attend_within_pieces(*qkv, block, inputs.window, seeds, compute_dtype)
+            outputs.append(output.reshape(x.shape[0], -1, x.shape[2], architecture.heads, head_width))
         output = outputs[0] if len(outputs) == 1 else jnp.concatenate(outputs, axis=1)
         if inputs.head_scale is not None:
             output = output * inputs.head_scale[..., None]
@@ -125,7 +117,7 @@ class Attention(nnx.Module):
         """Queries, keys and values by head; keys and values may have fewer heads."""
         linears = (self.query, self.key, self.value)
         if self.sliced:
-            parts = [linear(x, compute_dtype) for linear in linears]
+            projected = [linear(x, compute_dtype) for linear in linears]
         else:
             # One wide product for the three, and one gradient with respect to x instead of a sum of three.
             kernels = [linear.kernel[...] for linear in linears]
@@ -133,25 +125,43 @@ class Attention(nnx.Module):
             biases = [linear.bias[...] for linear in linears if linear.bias is not None]
             if biases:
                 joined = joined + expanded(self.concat_qkv(biases).astype(joined.dtype), joined)
-            joined = joined.astype(x.dtype).reshape(*x.shape[:-1], self.head_blocks, -1)
-            query_width, key_width, _ = (kernel.shape[1] // self.head_blocks for kernel in kernels)
-            parts = jnp.split(joined, (query_width, query_width + key_width), axis=-1)
-        return [part.reshape(*x.shape[:-1], -1, self.architecture.head_width) for part in parts]
-
-    def attend(self, query, key, value, bias, *, seeds, compute_dtype: DTypeLike) -> Float[Array, "g r l ..."]:
-        """The average of the values under the softmax of scores plus `bias`; with grouped keys, `query` is `[g r l h u f]`."""
-        u = ""
-        if self.has_grouped_keys:  # axis `u` has the queries of one key head
-            u = "u"
-            bias = bias[:, :, :, :, None]
-        scores = contraction(f"grqh{u}f,grkhf->grhq{u}k", query, key, compute_dtype)
-        weights = dropout(jax.nn.softmax(scores + bias, axis=-1), self.architecture.attention_dropout, seeds, 0)
-        return contraction(f"grhq{u}k,grkhf->grqh{u}f", weights, value, compute_dtype)
+            joined = joined.astype(x.dtype).reshape(*x.shape[:-1], self.head_blocks, -1)  # [g r l blocks qkv]
+            query_end = kernels[0].shape[1] // self.head_blocks
+            key_end = query_end + kernels[1].shape[1] // self.head_blocks
+            projected = jnp.split(joined, (query_end, key_end), axis=-1)
+        return [array.reshape(*x.shape[:-1], -1, self.architecture.head_width) for array in projected]
 
     def concat_qkv(self, arrays: Sequence[Float[Array, "... _"]]) -> Float[Array, "... qkv"]:
-        """Concatenates weights of queries, keys and values within each block of heads: a key head and its queries, or all heads."""
-        parts = [array.reshape(*array.shape[:-1], self.head_blocks, -1) for array in arrays]
-        return jnp.concatenate(parts, axis=-1).reshape(*arrays[0].shape[:-1], -1)
+        """Joins weights of queries, keys and values on the last axis: all three of the first block of heads, then of the next."""
+        by_block = [array.reshape(*array.shape[:-1], self.head_blocks, -1) for array in arrays]  # [... blocks _]
+        return jnp.concatenate(by_block, axis=-1).reshape(*arrays[0].shape[:-1], -1)
+
+    def attend_within_pieces(
+        self, query, key, value, block: RowBlock, window: int, seeds: Array | None, compute_dtype: DTypeLike
+    ) -> Float[Array, "g pieces l ..."]:
+        """Attention within each piece of a row block, by the fastest method for pieces of this length."""
+        attend = partial(self.attend, compute_dtype=compute_dtype)
+        visible = {"window": window, "causal": self.architecture.causal}
+        has_dropout = seeds is not None and self.architecture.attention_dropout > 0.0
+        can_fuse = not (self.architecture.relative_buckets or has_dropout)  # the TPU kernel has neither
+        if can_fuse and should_fuse(block.owner.shape[2], compute_dtype):
+            return fused(query, key, value, block.owner, **visible)
+        if block.bias is None:
+            return attend_in_blocks(attend, query, key, value, block.owner, seeds=seeds, **visible)
+        return attend(query, key, value, block.bias, seeds=seeds)
+
+    def attend(self, query, key, value, bias, *, seeds, compute_dtype: DTypeLike) -> Float[Array, "g r l ..."]:
+        """The average of the values `[g r k h f]` under the softmax of scores plus `bias [g r #h q k]`.
+
+        Queries and results are `[g r q h f]`, or with grouped keys `[g r q h u f]`.
+        """
+        u = ""
+        if self.has_grouped_keys:
+            u = "u"
+            bias = bias[:, :, :, :, None]  # [g r #h q 1 k]
+        scores = contraction(f"grqh{u}f,grkhf->grhq{u}k", query, key, compute_dtype)
+        weights = dropout(jax.nn.softmax(scores + bias, axis=-1), self.architecture.attention_dropout, seeds, site=0)
+        return contraction(f"grhq{u}k,grkhf->grqh{u}f", weights, value, compute_dtype)
 
 
 def make_layer_inputs(
@@ -159,12 +169,12 @@ def make_layer_inputs(
 ) -> LayerInputs:
     """Masks, relative positions and rotations for layers of one kind; `relative_bias` is MPNet's table."""
     owners = [tokens.owner]
-    if tokens.parts is not None:  # a block of whole rows, and one whose pieces are the parts of divided rows
-        groups, divided, parts = tokens.parts.shape
+    if tokens.parts is not None:  # the last rows are divided
+        groups, divided_rows, parts = tokens.parts.shape
         rows, length = tokens.owner.shape[1:]
-        whole = tokens.owner[:, : rows - divided]
-        pieces = tokens.owner[:, rows - divided :].reshape(groups, divided * parts, length // parts)
-        owners = [owner for owner in (whole, pieces) if owner.shape[1]]
+        whole_rows = tokens.owner[:, : rows - divided_rows]
+        row_parts = tokens.owner[:, rows - divided_rows :].reshape(groups, divided_rows * parts, length // parts)
+        owners = [owner for owner in (whole_rows, row_parts) if owner.shape[1]]  # either may be empty
     biases = [score_bias(owner, kind, relative_bias, causal=architecture.causal) for owner in owners]
     rotation = rotary_angles(tokens.position, kind, architecture.head_width) if kind.theta else None
     return LayerInputs(tuple(map(RowBlock, owners, biases)), rotation, kind.window)
@@ -177,9 +187,10 @@ def rotary_angles(
     undivided = kind.theta ** (-np.arange(0, head_width, 2) / head_width)
     frequencies = undivided / kind.divisor
     if kind.divided_above:
-        # Between the frequencies of the two wavelengths, the share that is not divided rises linearly from 0 to 1.
+        # Frequencies of long wavelengths are divided, those of short ones kept, and those between interpolated.
         borders = 2 * np.pi / np.array([kind.divided_above, kind.kept_below])
-        frequencies += np.interp(undivided, borders, [0.0, 1.0]) * (undivided - frequencies)
+        kept_share = np.interp(undivided, borders, [0.0, 1.0])
+        frequencies += kept_share * (undivided - frequencies)
     angles = position[..., None].astype(jnp.float32) * frequencies.astype(np.float32)[None, None, None]
     return jnp.cos(angles), jnp.sin(angles)
 
@@ -189,7 +200,7 @@ def score_bias(
 ) -> Float[Array, "g r #h l l"] | None:
     """The mask of a row block, plus MPNet's relative positions; None for long rows, whose mask `attend_in_blocks` computes."""
     length = owner.shape[-1]
-    is_static = isinstance(length, int)  # a symbolic length (`jax.export`) cannot be divided into blocks
+    is_static = isinstance(length, int)  # else a symbol (`jax.export`), which cannot be divided into blocks
     if is_static and length > MAX_WHOLE_ROW and relative_bias is None:
         return None
     slots = np.arange(length) if is_static else jnp.arange(length)
@@ -197,9 +208,9 @@ def score_bias(
     if relative_bias is None:
         return mask
     # A sentence's tokens are adjacent, so distances between slots equal distances between positions.
-    distance = jnp.clip(jnp.expand_dims(slots, 0) - jnp.expand_dims(slots, 1), -MAX_DISTANCE, MAX_DISTANCE)
+    distance = jnp.clip(jnp.expand_dims(slots, 0) - jnp.expand_dims(slots, 1), -MAX_DISTANCE, MAX_DISTANCE)  # [q k]
     buckets = jnp.asarray(relative_buckets(np.arange(-MAX_DISTANCE, MAX_DISTANCE + 1)))
-    by_head = relative_bias(buckets[distance + MAX_DISTANCE]).transpose(2, 0, 1)
+    by_head = relative_bias(buckets[distance + MAX_DISTANCE]).transpose(2, 0, 1)  # [h q k]
     return mask + by_head[None, None]
 
 
@@ -222,7 +233,7 @@ def attention_mask(
         is_visible = is_visible & (abs(distance) <= window)[None, None]
     if causal:
         is_visible = is_visible & (distance <= 0)[None, None]
-    # Finite: the softmax of a row of -inf, as for a padding query, would be NaN.
+    # Finite, because a query that sees no key, such as one that fills a block, would get NaN from a softmax of -inf.
     return jnp.where(is_visible, 0.0, jnp.finfo(jnp.float32).min)[:, :, None]
 
 
@@ -235,6 +246,7 @@ def attend_in_blocks(
     """
     length = owner.shape[-1]
     blocks = math.ceil(length / BLOCK_QUERIES)
+    # Every block reads the same number of adjacent keys, because slices have a static size.
     span = min(length, BLOCK_QUERIES + 2 * window) if window else length
     padding = (0, blocks * BLOCK_QUERIES - length)
     padded_query = jnp.pad(query, ((0, 0), (0, 0), padding) + ((0, 0),) * (query.ndim - 3))
@@ -244,17 +256,17 @@ def attend_in_blocks(
     @jax.checkpoint
     def attend_block(index: Array) -> Array:
         start = index * BLOCK_QUERIES
-        # The span has a static size: at both ends it moves inwards, and the mask hides keys outside the window.
+        # At both ends of the row, the span moves inwards; the mask hides its keys outside the window.
         first_key = jnp.clip(start - window, 0, length - span) if window else jnp.zeros_like(start)
-        queries_of = partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=BLOCK_QUERIES, axis=2)
-        keys_of = partial(jax.lax.dynamic_slice_in_dim, start_index=first_key, slice_size=span, axis=2)
+        take_queries = partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=BLOCK_QUERIES, axis=2)
+        take_keys = partial(jax.lax.dynamic_slice_in_dim, start_index=first_key, slice_size=span, axis=2)
         slots = (start + jnp.arange(BLOCK_QUERIES), first_key + jnp.arange(span))
-        mask = attention_mask(queries_of(padded_owner), keys_of(owner), *slots, window, causal=causal)
+        mask = attention_mask(take_queries(padded_owner), take_keys(owner), *slots, window, causal=causal)
         # Another dropout mask for each block.
         block_seeds = None if seeds is None else seeds + index.astype(seeds.dtype)
-        return attend(queries_of(padded_query), keys_of(key), keys_of(value), mask, seeds=block_seeds)
+        return attend(take_queries(padded_query), take_keys(key), take_keys(value), mask, seeds=block_seeds)
 
-    outputs = jax.lax.map(attend_block, jnp.arange(blocks))
+    outputs = jax.lax.map(attend_block, jnp.arange(blocks))  # [blocks g r BLOCK_QUERIES ...]
     joined = jnp.moveaxis(outputs, 0, 2).reshape(*query.shape[:2], blocks * BLOCK_QUERIES, *query.shape[3:])
     return joined[:, :, :length]
 
@@ -271,11 +283,13 @@ def rotated(
 def relative_buckets(distance: np.ndarray) -> np.ndarray:
     """The bucket of each distance `key - query`, as in T5 (Raffel et al., JMLR 2020).
 
-    Each direction has half of the buckets: one half of these for single distances, the other for logarithmic ranges.
+    Each direction has half of the buckets: one half of these for single distances, the other for ranges that grow with distance.
     """
-    half = BUCKETS // 2
-    exact = half // 2
+    per_direction = BUCKETS // 2
+    exact = per_direction // 2  # smaller distances have a bucket each
     size = np.abs(distance)
-    share = np.log(np.maximum(size, 1).astype(np.float32) / exact) / math.log(MAX_DISTANCE / exact)
-    far = np.minimum(exact + (share * (half - exact)).astype(np.int32), half - 1)
-    return np.where(distance > 0, half, 0) + np.where(size < exact, size, far)
+    # 0 at the distance `exact`, 1 at `MAX_DISTANCE`.
+    log_share = np.log(np.maximum(size, 1).astype(np.float32) / exact) / math.log(MAX_DISTANCE / exact)
+    log_bucket = exact + (log_share * (per_direction - exact)).astype(np.int32)
+    bucket = np.where(size < exact, size, np.minimum(log_bucket, per_direction - 1))
+    return np.where(distance > 0, per_direction, 0) + bucket

@@ -21,10 +21,10 @@ LANES = 128
 
 
 def should_fuse(slots: int, compute_dtype: DTypeLike) -> bool:
-    """Whether to use the kernel for rows of this many token slots: on TPUs, if it needs less memory traffic.
+    """Whether to use the kernel for rows of this many token slots: on TPUs, in bfloat16, for rows that are long enough.
 
-    False without a mesh, because the compiler cannot split the kernel over devices. False for float32, because the kernel
-    multiplies in one bfloat16 pass, which rounds the operands.
+    Not for float32, which the kernel would round to bfloat16. Not without a mesh, because the compiler cannot split the kernel
+    over devices.
     """
     on_tpu = platform(jax.sharding.get_abstract_mesh()) == "tpu"
     return on_tpu and slots >= MIN_SLOTS and jnp.dtype(compute_dtype) == jnp.bfloat16
@@ -32,7 +32,7 @@ def should_fuse(slots: int, compute_dtype: DTypeLike) -> bool:
 
 def fused(
     query: Float[Array, "g r l h *each f"],
-    keys: Float[Array, "g r l h f"],
+    key: Float[Array, "g r l h f"],
     value: Float[Array, "g r l h f"],
     owner: Integer[Array, "g r l"],
     *,
@@ -53,29 +53,29 @@ def fused(
     from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
 
     model_devices = jax.sharding.get_abstract_mesh().shape["model"]
-    splits_heads = keys.shape[3] % model_devices == 0
-    query = query.reshape(*query.shape[:3], -1, query.shape[-1])
-    heads = query.shape[3] // (model_devices if splits_heads else 1)
+    splits_heads = key.shape[3] % model_devices == 0
+    query = query.reshape(*query.shape[:3], -1, query.shape[-1])  # [g r l heads f]
+    heads = query.shape[3] // (model_devices if splits_heads else 1)  # of one device
     padding = -query.shape[2] % LANES
     slots = query.shape[2] + padding
     kernel = _kernel(heads, slots, window, causal, interpret=interpret)
 
-    def attend(query: Array, keys: Array, value: Array, owner: Array) -> Array:
-        def head_major(x: Array) -> Array:
-            x = jnp.pad(x, ((0, 0), (0, 0), (0, padding), (0, 0), (0, 0)))
-            return x.reshape(-1, *x.shape[2:]).swapaxes(1, 2)
+    def head_major(x: Array) -> Array:
+        """From `[g r l heads f]` to `[g * r, heads, slots, f]`."""
+        x = jnp.pad(x, ((0, 0), (0, 0), (0, padding), (0, 0), (0, 0)))
+        return x.reshape(-1, *x.shape[2:]).swapaxes(1, 2)
 
+    def attend_on_device(query: Array, key: Array, value: Array, owner: Array) -> Array:
         # Added slots must not share a segment with anything, not even with the row's own padding (-1).
-        rows = jnp.pad(owner, ((0, 0), (0, 0), (0, padding)), constant_values=-2).reshape(-1, slots)
-        output = jax.vmap(kernel)(*map(head_major, (query, keys, value)), SegmentIds(rows, rows))
-        token_major = output.swapaxes(1, 2)[:, : owner.shape[2]]
+        segments = jnp.pad(owner, ((0, 0), (0, 0), (0, padding)), constant_values=-2).reshape(-1, slots)
+        output = jax.vmap(kernel)(*map(head_major, (query, key, value)), SegmentIds(segments, segments))
+        token_major = output.swapaxes(1, 2)[:, : owner.shape[2]]  # [g * r, l, heads, f]
         return token_major.reshape(*owner.shape, *token_major.shape[2:])
 
     by_head = P(BATCH_AXES, None, None, "model" if splits_heads else None)
-    sharded = jax.shard_map(
-        attend, in_specs=(by_head, by_head, by_head, P(BATCH_AXES)), out_specs=by_head, check_vma=False
-    )
-    return sharded(query.astype(value.dtype), keys.astype(value.dtype), value, owner)
+    specs = (by_head, by_head, by_head, P(BATCH_AXES))
+    sharded = jax.shard_map(attend_on_device, in_specs=specs, out_specs=by_head, check_vma=False)
+    return sharded(query.astype(value.dtype), key.astype(value.dtype), value, owner)
 
 
 @lru_cache(maxsize=64)
@@ -83,16 +83,15 @@ def _kernel(heads: int, slots: int, window: int, causal: bool, interpret: bool) 
     """Splash attention for one row of `slots` tokens: a function of queries, keys and values `[h, l, f]` and segment ids."""
     from jax.experimental.pallas.ops.tpu import splash_attention as splash  # takes half a second, only where it is used
 
-    block = next(size for size in range(4 * LANES, 0, -LANES) if slots % size == 0)
+    block = max(size for size in range(LANES, 4 * LANES + 1, LANES) if slots % size == 0)
     mask: Any = splash.FullMask((slots, slots))
     if window or causal:
-        before = window or None  # number of visible tokens; None: all
-        after = 0 if causal else window
-        mask = splash.LocalMask((slots, slots), (before, after), 0)
+        visible_before = window or None  # number of earlier slots that a token sees; None: all
+        visible_after = 0 if causal else window
+        mask = splash.LocalMask((slots, slots), (visible_before, visible_after), 0)
     blocks = splash.BlockSizes(
         block_q=block, block_kv=block, block_q_dkv=block, block_kv_dkv=block, block_q_dq=block, block_kv_dq=block
     )
+    masks = splash.MultiHeadMask([mask] * heads)
     with jax.ensure_compile_time_eval():  # constants, because the cache outlives the trace that makes them
-        return splash.make_splash_mha_single_device(
-            splash.MultiHeadMask([mask] * heads), block_sizes=blocks, interpret=interpret
-        )
+        return splash.make_splash_mha_single_device(masks, block_sizes=blocks, interpret=interpret)

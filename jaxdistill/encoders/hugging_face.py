@@ -41,14 +41,14 @@ CLASSES = {
 
 
 def read_settings(path: Path) -> Settings:
-    """Reads a JSON object; raises `InputError` if the file is missing or damaged, with advice if the folder has an adapter."""
+    """Reads a JSON object; raises `InputError` if the file is damaged or missing, such as from the folder of a LoRA adapter."""
     if not path.exists():
         refuse_adapter(path.parent)
     return read_json(path)
 
 
 def refuse_adapter(folder: Path) -> None:
-    """Raises `InputError` if the folder has a LoRA adapter; the error shows how peft merges it into its base model."""
+    """Raises `InputError` if the folder has a LoRA adapter, with the code that merges it into its base model."""
     if (folder / "adapter_config.json").exists():
         raise InputError(
             f"{folder} has a LoRA adapter; merge it with peft and give FOLDER: "
@@ -68,10 +68,12 @@ def refuse_others(
     """
     for key, implemented in readable.items():
         value = content.get(key)
-        if value is not None and value not in implemented:
-            shown = value.get("quant_method", value) if isinstance(value, dict) else value
-            allowed = ", ".join(map(json.dumps, implemented or (None,)))
-            raise InputError(f"{file} has {key}={json.dumps(shown):.160}; only {allowed} can be read{advice}.")
+        if value is None or value in implemented:
+            continue
+        # A dict is a `quantization_config`, of which the method says enough.
+        shown = value.get("quant_method", value) if isinstance(value, dict) else value
+        allowed = ", ".join(map(json.dumps, implemented)) or "null"
+        raise InputError(f"{file} has {key}={json.dumps(shown):.160}; only {allowed} can be read{advice}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,12 +89,12 @@ class PairHead:
 
 
 def sizes(config: Settings) -> dict[str, Any]:
-    """Reads the architecture's fields in `SIZES`, and `pad_id`."""
+    """Reads the architecture's fields in `SIZES`, which the config must have, and `pad_id`."""
     return {field: config[key] for field, key in SIZES.items()} | {"pad_id": config.get("pad_token_id") or 0}
 
 
 def common_settings(architecture: Architecture, activation_key: str = "hidden_act") -> Settings:
-    """The part of a `config.json` that all families write; inverts `sizes` and `activation`."""
+    """The settings of a `config.json` that all families write; the inverse of `sizes` and `activation`."""
     activation = architecture.activation
     return {
         "architectures": [CLASSES[architecture.family]],
@@ -126,42 +128,47 @@ def rotary(config: Settings, default_theta: float, *, layer_type: str = "", thet
         parameters = (parameters.get(layer_type) or {}) | scaling
     else:
         parameters = scaling or parameters
-    theta = parameters.get("rope_theta", config.get(theta_key, default_theta))
     rope_type = parameters.get("rope_type") or parameters.get("type") or "default"
-    is_readable = rope_type in ("default", "linear", "llama3") and parameters.get("partial_rotary_factor", 1.0) == 1.0
-    if not is_readable or (layer_type and is_shared):  # layers of different types do not share theirs
+    is_implemented = rope_type in ("default", "linear", "llama3")
+    rotates_whole_head = parameters.get("partial_rotary_factor", 1.0) == 1.0
+    lacks_types = bool(layer_type) and is_shared  # the family has parameters per type of layer, the config has one set
+    if lacks_types or not (is_implemented and rotates_whole_head):
         layers = f"for {FULL} and {SLIDING} each" if layer_type else "for all layers"
         raise InputError(
             f"config.json has rotary positions {rope_type!r} ({parameters!s:.160}); "
             f"give default, linear or llama3 ones {layers}."
         )
+    theta = parameters.get("rope_theta", config.get(theta_key, default_theta))
     divisor = 1.0 if rope_type == "default" else parameters["factor"]
     kind = LayerKind(theta=float(theta), divisor=float(divisor))
-    if rope_type == "llama3":  # factors divide the length of training texts, which gives the two wavelengths
-        trained = parameters["original_max_position_embeddings"]
-        kept_below = trained / parameters["high_freq_factor"]
-        kind = dataclasses.replace(kind, kept_below=kept_below, divided_above=trained / parameters["low_freq_factor"])
+    if rope_type == "llama3":  # the two wavelengths are the length of training texts divided by a factor
+        trained_length = parameters["original_max_position_embeddings"]
+        kept_below = trained_length / parameters["high_freq_factor"]
+        divided_above = trained_length / parameters["low_freq_factor"]
+        kind = dataclasses.replace(kind, kept_below=kept_below, divided_above=divided_above)
     return kind
 
 
 def rope_parameters(kind: LayerKind) -> dict[str, Any]:
     """The value of `rope_parameters` from which `rotary` reads `kind`."""
-    if not kind.divided_above:
-        scaling = {"rope_type": "linear", "factor": kind.divisor} if kind.divisor != 1.0 else {"rope_type": "default"}
-        return {"rope_theta": kind.theta} | scaling
-    trained = math.ceil(kind.divided_above)  # an arbitrary length: only its quotients by the factors matter
-    return {
-        "rope_theta": kind.theta,
-        "rope_type": "llama3",
-        "factor": kind.divisor,
-        "original_max_position_embeddings": trained,
-        "low_freq_factor": trained / kind.divided_above,
-        "high_freq_factor": trained / kind.kept_below,
-    }
+    if kind.divided_above:
+        trained_length = math.ceil(kind.divided_above)  # an arbitrary length: only its quotients by the factors matter
+        scaling = {
+            "rope_type": "llama3",
+            "factor": kind.divisor,
+            "original_max_position_embeddings": trained_length,
+            "low_freq_factor": trained_length / kind.divided_above,
+            "high_freq_factor": trained_length / kind.kept_below,
+        }
+    elif kind.divisor != 1.0:
+        scaling = {"rope_type": "linear", "factor": kind.divisor}
+    else:
+        scaling = {"rope_type": "default"}
+    return {"rope_theta": kind.theta, **scaling}
 
 
 def layer_types(config: Settings, default: Sequence[str]) -> list[str]:
-    """Reads whether each layer has `full_attention` or `sliding_attention`; `default` if the config does not say."""
+    """Reads each layer's type, `FULL` or `SLIDING`; without `layer_types` in the config, they are `default`."""
     types = config.get("layer_types") or list(default)
     for layer_type in types:
         refuse_others({"layer_types": layer_type}, {"layer_types": (FULL, SLIDING)})
@@ -169,21 +176,21 @@ def layer_types(config: Settings, default: Sequence[str]) -> list[str]:
 
 
 def written_layer_types(architecture: Architecture) -> list[str]:
-    """The inverse of `layer_types`."""
+    """The value of `layer_types` in a `config.json`."""
     return [SLIDING if kind.window else FULL for kind in architecture.kinds]
 
 
 def written_windows(architecture: Architecture) -> Settings:
-    """The settings that `with_windows` reads; `sliding_window` is None if no layer has a window."""
+    """The settings that `with_windows` reads. `sliding_window` counts the token itself if causal; None: no layer has a window."""
     window = max(kind.window for kind in architecture.kinds)
     width = window + int(architecture.causal) if window else None
     return {"sliding_window": width, "layer_types": written_layer_types(architecture)}
 
 
 def with_windows(architecture: Architecture, config: Settings, default_types: Sequence[str]) -> Architecture:
-    """A copy with the config's window in layers of type `sliding_attention`; for `default_types` see `layer_types`."""
+    """A copy with the config's window in layers of type `SLIDING`; `default_types` are the types if the config has none."""
     width = config.get("sliding_window", 4096)
-    window = 0 if width is None else width - int(architecture.causal)  # a causal window counts the token itself
+    window = 0 if width is None else width - int(architecture.causal)  # a causal `width` counts the token itself
     full = architecture.kind(0)
     sliding = dataclasses.replace(full, window=window)
     kinds = tuple(sliding if layer_type == SLIDING else full for layer_type in layer_types(config, default_types))
@@ -220,7 +227,7 @@ def tensor_names(table: Mapping[str, str | Part], paths: Iterable[str]) -> dict[
     """
     names: dict[str, str | Part] = {}
     for path in paths:
-        module, _, leaf = path.removeprefix("transformer/").rpartition("/")
+        module, _, leaf = path.removeprefix("transformer/").rpartition("/")  # `layers/3/output` and `kernel`
         layer = module.split("/")[1] if module.startswith("layers/") else ""
         entry = table.get(module.replace(f"layers/{layer}", "layers/*"))
         suffix = "bias" if leaf == "bias" else "weight"

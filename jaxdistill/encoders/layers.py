@@ -38,7 +38,7 @@ ACTIVATION_FUNCTIONS = {
 
 
 def expanded(vector: Float[Array, " d"], like: Float[Array, "... d"]) -> Float[Array, "... d"]:
-    """`vector` with leading axes of length 1 and as many axes as `like`."""
+    """`vector` with leading axes of length 1, as many as `like` has, because the package allows no implicit rank promotion."""
     return jnp.expand_dims(vector, tuple(range(like.ndim - vector.ndim)))
 
 
@@ -49,7 +49,7 @@ def uniform_as_torch(key: jax.Array, shape: tuple[int, ...], fan_in: int) -> Arr
 
 
 class Linear(nnx.Module):
-    """`x @ kernel + bias` in the dtype of `x`. Initialised as in Hugging Face's encoders, or with `torch_init` as in torch."""
+    """`x @ kernel + bias` in the dtype of `x`. Initialised as in Hugging Face's encoders, or as in torch if `torch_init`."""
 
     def __init__(self, inputs: int, outputs: int, *, rngs: nnx.Rngs, bias: bool = True, torch_init: bool = False):
         if torch_init:
@@ -80,10 +80,10 @@ class Table(nnx.Module):
 
 
 class Norm(nnx.Module):
-    """LayerNorm or RMSNorm in float32; `kind` is one of `Architecture.norm`.
+    """LayerNorm or RMSNorm in float32; `kind` is a value of `Architecture.norm`.
 
-    The variance takes two passes, without which results and torch's differ by more than 1e-5. Not `nnx.LayerNorm`, which
-    multiplies 1/deviation by the scale first and so keeps one more activation-sized array.
+    The mean is subtracted before the variance is computed; in one pass for both, results would be more than 1e-5 off torch's.
+    Not `nnx.LayerNorm`, which multiplies 1/deviation by the scale first and so keeps one more activation-sized array.
     """
 
     def __init__(self, width: int, eps: float, kind: str = "layer"):
@@ -127,19 +127,19 @@ def drophead(rate: float, seed: Integer[Array, " 2"], tokens: Tokens, *, heads: 
     All tokens of a sentence drop the same heads. A sentence that drops every head gets zeros from attention, where DropHead's
     code would divide by 0. As in `dropout`, masks depend only on the seed and on a sentence's index in the batch.
 
-    Source: Zhou et al., Scheduled DropHead, Findings of EMNLP 2020. Code consulted, also for the factors:
-    github.com/Kirill-Kravtsov/drophead-pytorch, which Mirror-BERT uses.
+    Source: Zhou et al., Scheduled DropHead, Findings of EMNLP 2020; github.com/Kirill-Kravtsov/drophead-pytorch for the factors.
     """
     groups, rows, length = tokens.owner.shape
     is_kept = random_bits((*tokens.first.shape, heads), seed) >= jnp.uint32(round(rate * 2**32))
     kept_count = jnp.sum(is_kept, axis=-1, keepdims=True, dtype=jnp.int32)
-    scale = jnp.where(is_kept, jnp.float32(heads) / jnp.maximum(kept_count, 1).astype(jnp.float32), 0.0)
-    sentence = jnp.maximum(tokens.owner, 0).reshape(groups, rows * length, 1)  # padding: any
+    scale = jnp.where(is_kept, jnp.float32(heads) / jnp.maximum(kept_count, 1).astype(jnp.float32), 0.0)  # [g n h]
+    # Each token takes its sentence's factors; padding, whose outputs are not used, those of sentence 0.
+    sentence = jnp.maximum(tokens.owner, 0).reshape(groups, rows * length, 1)
     return jnp.take_along_axis(scale, sentence, axis=1).reshape(groups, rows, length, heads)
 
 
 def random_bits(shape: tuple[int, ...], seed: Integer[Array, " 2"]) -> Integer[Array, "..."]:
-    """Pseudo-random 32-bit numbers, from two rounds of an integer hash of each element's index.
+    """Pseudo-random 32-bit numbers from two rounds of an integer hash of each element's index, seeded anew for each round.
 
     Good enough for dropout. `jax.random`'s threefry takes ten times as many operations: with it, a MiniLM step on a CPU takes
     a third longer and compiles several times as long.
@@ -147,8 +147,8 @@ def random_bits(shape: tuple[int, ...], seed: Integer[Array, " 2"]) -> Integer[A
     Source: the constants of Wellons' `lowbias32`, https://nullprogram.com/blog/2018/07/31/.
     """
     x = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
-    for half in range(2):
-        x = x ^ seed[half]
+    for round_index in range(2):
+        x = x ^ seed[round_index]
         x = (x ^ (x >> jnp.uint32(16))) * jnp.uint32(0x7FEB352D)
         x = (x ^ (x >> jnp.uint32(15))) * jnp.uint32(0x846CA68B)
         x = x ^ (x >> jnp.uint32(16))
@@ -162,7 +162,7 @@ def contraction(equation: str, left: Array, right: Array, compute_dtype: DTypeLi
     """
     if jnp.dtype(compute_dtype) == jnp.float32:
         return jnp.einsum(equation, left, right, precision=jax.lax.Precision.HIGHEST)
-    left_dtype, right_dtype = left.dtype, right.dtype
+    left_dtype, right_dtype = left.dtype, right.dtype  # of the gradients
     left_axes, right_axes, out_axes = equation.replace("->", ",").split(",")
 
     def forward(left: Array, right: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -212,7 +212,8 @@ def _einsum_of_copies(equation: str, left: Array, right: Array) -> Array:
         x = x.transpose([axes.index(axis) for group in groups for axis in group])
         return jax.lax.optimization_barrier(x.reshape([math.prod(size[axis] for axis in group) for group in groups]))
 
-    matrices = merged(left, left_axes, (batch, rows, inner)), merged(right, right_axes, (batch, inner, columns))
-    result = jax.lax.optimization_barrier(jnp.matmul(*matrices, preferred_element_type=jnp.float32))
-    order = [*batch, *rows, *columns]
+    left = merged(left, left_axes, (batch, rows, inner))
+    right = merged(right, right_axes, (batch, inner, columns))
+    result = jax.lax.optimization_barrier(jnp.matmul(left, right, preferred_element_type=jnp.float32))
+    order = [*batch, *rows, *columns]  # the result's axes before the product merged them
     return result.reshape([size[axis] for axis in order]).transpose([order.index(axis) for axis in out_axes])

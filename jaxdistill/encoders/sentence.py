@@ -22,9 +22,6 @@ from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinit
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm, dropout
 from jaxdistill.encoders.transformer import Transformer, path_string
 
-SENTENCE_NORM_EPS = 1e-5
-"""torch's default, which sentence-transformers uses."""
-
 
 class SentenceEncoder(nnx.Module):
     """The modules of an encoder: a transformer, and the dense layers and norms on its pooled output."""
@@ -34,7 +31,7 @@ class SentenceEncoder(nnx.Module):
         self.dense = nnx.List([])
         for part in definition.dense:
             if isinstance(part, SentenceNorm):
-                module = Norm(part.width, SENTENCE_NORM_EPS)
+                module = Norm(part.width, eps=1e-5)  # torch's default, which sentence-transformers uses
             else:
                 module = Linear(part.in_features, part.out_features, rngs=rngs, bias=part.bias, torch_init=True)
             self.dense.append(module)
@@ -63,7 +60,7 @@ def vectors_and_states(
       definition: static under `jax.jit`.
       params: float32, or bfloat16 if they are not trained.
       key: random key of dropout; None: no dropout.
-      compute_dtype: dtype of matrix products and hidden states; sums, norms, softmax, pooling and heads are float32.
+      compute_dtype: dtype of matrix products and hidden states; sums, norms, softmax and pooled vectors are float32.
       remat: recompute each layer in the backward pass instead of keeping its activations.
       gather: collects the shards of stacked layers' weights, as the loop over layers reaches them.
     """
@@ -77,23 +74,24 @@ def vectors_and_states(
         pooler = encoder.transformer.pooler
         assert pooler is not None  # checked by `EncoderDefinition`
         x = jnp.tanh(pooler(x, compute_dtype))
+    # The transformer uses the key itself and its fold 1.
     seeds = None if key is None else jax.random.bits(jax.random.fold_in(key, 2), (len(definition.dense), 2), jnp.uint32)
     for index, (part, module) in enumerate(zip(definition.dense, encoder.dense, strict=True)):
         if isinstance(module, Norm):
             x = module(x)
-            continue
-        assert isinstance(part, Dense)
-        if part.drops:
-            x = dropout(x, definition.architecture.hidden_dropout, seeds, index)
-        x = ACTIVATION_FUNCTIONS[part.activation](module(x, compute_dtype))
+        else:
+            assert isinstance(part, Dense)  # for the type checker
+            if part.drops:
+                x = dropout(x, definition.architecture.hidden_dropout, seeds, site=index)
+            x = ACTIVATION_FUNCTIONS[part.activation](module(x, compute_dtype))
     return (unit(x) if definition.normalize else x), states
 
 
 def pooled(pooling: Pooling, states: list[Float[Array, "g r l d"]], tokens: Tokens) -> Float[Array, "g n p"]:
-    """Sentence vectors from the hidden states of all layers; for `pooler`, the first token, as for `cls`."""
+    """Sentence vectors from the hidden states of all layers; for `pooler`, its input: the first token's vector."""
     x = combined_layers(pooling, states)
     g, r, l, width = x.shape
-    flat = x.reshape(g, r * l, width)
+    flat = x.reshape(g, r * l, width)  # [g t p], all token slots of a group
     owner = tokens.owner.reshape(g, r * l)
     if pooling.tokens == "max":
         return max_pooled(flat, owner, tokens.first, max_tokens=l)
@@ -117,12 +115,12 @@ def max_pooled(
 ) -> Float[Array, "g n d"]:
     """The maximum over each sentence's tokens, which are at most `max_tokens` from slot `first` on; 0 without tokens."""
     g, n = first.shape
+    # [g n max_tokens]; the last slots may belong to the next sentence.
     slots = jnp.minimum(first[..., None] + jnp.arange(max_tokens)[None, None, :], x.shape[1] - 1)
-    slots = slots.reshape(g, n * max_tokens)
-    # The slots may reach into the next sentence.
-    belongs = jnp.take_along_axis(owner, slots, axis=1).reshape(g, n, max_tokens) == jnp.arange(n)[None, :, None]
-    gathered = jnp.take_along_axis(x, slots[..., None], axis=1).reshape(g, n, max_tokens, -1)
-    largest = jnp.max(jnp.where(belongs[..., None], gathered, -jnp.inf), axis=2)
+    flat_slots = slots.reshape(g, n * max_tokens)
+    belongs = jnp.take_along_axis(owner, flat_slots, axis=1).reshape(slots.shape) == jnp.arange(n)[None, :, None]
+    vectors = jnp.take_along_axis(x, flat_slots[..., None], axis=1).reshape(*slots.shape, -1)
+    largest = jnp.max(jnp.where(belongs[..., None], vectors, -jnp.inf), axis=2)
     return jnp.where(jnp.any(belongs, axis=2)[..., None], largest, 0.0)
 
 
@@ -141,10 +139,10 @@ def combined_layers(pooling: Pooling, states: list[Float[Array, "g r l d"]]) -> 
 def embed_tokens(
     definition: EncoderDefinition, params: Params, tokens: Tokens, *, compute_dtype: DTypeLike = jnp.float32
 ) -> Float[Array, "g r l e"]:
-    """Token vectors before pooling, with the dense layers applied, which must be linear.
+    """Token vectors before pooling, after the dense layers, which must be linear.
 
-    With mean pooling, a sentence's vector is the mean of its token vectors, up to scale. That mean leaves out tokens with
-    `Architecture.dropped_id`, which are returned here.
+    With mean pooling, their mean is the sentence's vector before it is normalised. NOTE: tokens with the id
+    `Architecture.dropped_id` have vectors here, but do not count in that mean.
     """
     encoder = as_module(definition, params)
     states = encoder.transformer(tokens, key=None, compute_dtype=compute_dtype, remat=False)
@@ -159,7 +157,7 @@ def tokens_at(
     x: Float[Array, "g t d"], owner: Integer[Array, "g t"], slots: Integer[Array, "g n"]
 ) -> Float[Array, "g n d"]:
     """The vector of `x` at one slot for each sentence; zeros if the slot holds no token of that sentence."""
-    slots = jnp.maximum(slots, 0)
+    slots = jnp.maximum(slots, 0)  # the last slot of a sentence without tokens may be -1
     belongs = jnp.take_along_axis(owner, slots, axis=1) == jnp.arange(slots.shape[-1])[None, :]
     return jnp.where(belongs[..., None], jnp.take_along_axis(x, slots[..., None], axis=1), 0.0)
 
@@ -186,24 +184,25 @@ def param_shapes(definition: EncoderDefinition) -> dict[str, tuple[int, ...]]:
 def with_stacks(
     architecture: Architecture, mesh: Mesh, by_path: Mapping[str, Any], stack: Callable[[list], Any]
 ) -> dict[str, Any]:
-    """Stacks values of layers that repeat, as a frozen model holds them on the mesh (see `Transformer`).
+    """Maps the paths of a stacked `Transformer` to values, given those of an unstacked one (`by_path`), such as arrays.
 
-    `by_path` maps each parameter's path to a value; `stack` combines the list of a parameter's values in all periods. On CPUs
-    nothing is stacked, because a loop over layers is slower there than a program with all layers.
+    `stack` joins the list of a parameter's values in all periods of `Architecture.repeated_layers`. On CPUs nothing is stacked,
+    because a loop over layers is slower there than a program with all layers.
     """
     if platform(mesh) == "cpu":
         return dict(by_path)
     start, period = architecture.repeated_layers
     result: dict[str, Any] = {}
-    values_by_path: dict[str, dict[int, Any]] = {}
     for path, value in by_path.items():
         match = re.fullmatch(r"transformer/layers/(\d+)/(.*)", path)
-        if match and int(match[1]) >= start:
-            period_number, index = divmod(int(match[1]) - start, period)
-            values_by_path.setdefault(f"{STACKED}{index}/{match[2]}", {})[period_number] = value
-        else:
+        layer = int(match[1]) if match else -1
+        if match is None or layer < start:
             result[path] = value
-    return result | {path: stack([values[key] for key in sorted(values)]) for path, values in values_by_path.items()}
+        elif layer < start + period:  # the first period, from which the paths in the later ones follow
+            paths = [f"transformer/layers/{index}/{match[2]}" for index in range(layer, architecture.layers, period)]
+            # Of layers that share their weights (ALBERT), only the first has a path.
+            result[f"{STACKED}{layer - start}/{match[2]}"] = stack([by_path[path] for path in paths if path in by_path])
+    return result
 
 
 def as_module(definition: EncoderDefinition, params: Params) -> SentenceEncoder:

@@ -28,7 +28,7 @@ def path_string(path: Iterable[Hashable]) -> str:
 
 
 def recompute_in_backward(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Wraps elementwise work in float32: `jax.checkpoint` if the argument is bfloat16, as intermediates then take more memory."""
+    """Wraps elementwise work in float32: for bfloat16 arguments, the backward pass recomputes its intermediates, which are larger."""
 
     def apply(x: Array, *others: Array | None) -> Array:
         return (function if x.dtype == jnp.float32 else jax.checkpoint(function))(x, *others)
@@ -63,7 +63,7 @@ class Embeddings(nnx.Module):
                 x = x + self.token_type(tokens.types)
         if self.norm is not None:
             x = self.norm(x)
-        x = dropout(x, self.architecture.hidden_dropout, seeds, 0)
+        x = dropout(x, self.architecture.hidden_dropout, seeds, site=0)
         return x if self.projection is None else self.projection(x, compute_dtype)
 
     def scaled(self, rows: Float[Array, "... d"]) -> Float[Array, "... d"]:
@@ -72,21 +72,22 @@ class Embeddings(nnx.Module):
 
 
 def position_rows(tokens: Tokens, offset: int) -> Integer[Array, "g r l"]:
-    """The row of the position table for each token, from row `offset` on.
+    """The row of the position table for each token; a sentence's first token has row `offset`.
 
-    With an offset, a padding token that a text contains literally has the row before it and does not count for later tokens.
+    With an offset, `offset - 1` is the padding token's id and its row. As in transformers, a padding token that a text contains
+    literally has that row, too, and does not count for the positions of later tokens.
     """
     if not offset:
         return tokens.position
     is_padding = (tokens.ids == offset - 1).astype(jnp.int32)
-    before = jnp.cumsum(is_padding, axis=-1) - is_padding  # padding tokens in earlier slots of the row
-    start = jnp.arange(tokens.ids.shape[-1])[None, None] - tokens.position  # slot of the sentence's first token
-    before_in_sentence = before - jnp.take_along_axis(before, start, axis=-1)
-    return jnp.where(is_padding == 1, offset - 1, tokens.position + offset - before_in_sentence)
+    earlier_in_row = jnp.cumsum(is_padding, axis=-1) - is_padding  # number of padding tokens in earlier slots
+    first_slot = jnp.arange(tokens.ids.shape[-1])[None, None] - tokens.position  # of the token's sentence
+    earlier_in_sentence = earlier_in_row - jnp.take_along_axis(earlier_in_row, first_slot, axis=-1)
+    return jnp.where(is_padding == 1, offset - 1, tokens.position + offset - earlier_in_sentence)
 
 
 class Layer(nnx.Module):
-    """Attention, then the feed-forward network, each with a residual and norms. `sliced`: see `Attention`."""
+    """Attention, then the feed-forward network, whose norms are the layer's own; each has a residual. `sliced`: see `Attention`."""
 
     def __init__(self, architecture: Architecture, *, rngs: nnx.Rngs, first: bool, sliced: bool):
         self.architecture = architecture
@@ -102,9 +103,15 @@ class Layer(nnx.Module):
         self.norm_after = norm() if architecture.norm_place == "both" else None
 
     def __call__(self, x: Array, inputs: LayerInputs, compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
-        attended = self.attention(self.block_input(x, self.attention), inputs, compute_dtype)
+        attention = self.attention
         rate = self.architecture.hidden_dropout
-        x = self.residual_sum(x, dropout(attended, rate, inputs.seeds, 1), self.attention)
+        y = attention(self.block_input(x, attention.norm), inputs, compute_dtype)
+        x = self.residual_sum(x, dropout(y, rate, inputs.seeds, site=1), attention.norm, attention.norm_after)
+        y = self.feed_forward(self.block_input(x, self.norm), compute_dtype)
+        return self.residual_sum(x, dropout(y, rate, inputs.seeds, site=2), self.norm, self.norm_after)
+
+    def feed_forward(self, x: Float[Array, "g r l d"], compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
+        """The feed-forward network, with its activation in float32."""
         activation = ACTIVATION_FUNCTIONS[self.architecture.activation]
 
         @recompute_in_backward
@@ -113,27 +120,26 @@ class Layer(nnx.Module):
             y = activation(intermediate) if gate is None else activation(gate.astype(jnp.float32)) * intermediate
             return y.astype(x.dtype)
 
-        y = self.block_input(x, self)  # `self` is the feed-forward block
-        gate = None if self.gate is None else self.gate(y, compute_dtype)
-        y = self.output(computed_once(hidden(self.intermediate(y, compute_dtype), gate)), compute_dtype)
-        return self.residual_sum(x, dropout(y, rate, inputs.seeds, 2), self)
+        gate = None if self.gate is None else self.gate(x, compute_dtype)
+        y = hidden(self.intermediate(x, compute_dtype), gate)
+        # `computed_once`: XLA's TPU compiler would repeat the activation in each product that reads it.
+        return self.output(computed_once(y), compute_dtype)
 
-    def block_input(self, x: Float[Array, "g r l d"], block: "Attention | Layer") -> Float[Array, "g r l d"]:
-        """`x`, normalised if a norm precedes `block`: the attention, or for its feed-forward network the layer itself."""
-        norm = block.norm
+    def block_input(self, x: Float[Array, "g r l d"], norm: Norm | None) -> Float[Array, "g r l d"]:
+        """The input of attention or feed-forward network: `x`, after `norm` if norms come before the blocks."""
         if self.architecture.norm_place == "post" or norm is None:
             return x
         return recompute_in_backward(lambda x: norm(x).astype(x.dtype))(x)
 
-    def residual_sum(self, x: Array, y: Array, block: "Attention | Layer") -> Float[Array, "g r l d"]:
-        """The sum of `x` and the output `y` of `block`, with the norms that come after the block."""
-        norm = block.norm if self.architecture.norm_place == "post" else None
+    def residual_sum(self, x: Array, y: Array, norm: Norm | None, norm_after: Norm | None) -> Float[Array, "g r l d"]:
+        """`x` plus a block's output `y`, after `norm_after` if there is one; with `norm_place="post"`, `norm` acts on the sum."""
+        sum_norm = norm if self.architecture.norm_place == "post" else None
 
         @recompute_in_backward
         def add(x: Array, y: Array) -> Array:
-            y = y.astype(jnp.float32) if block.norm_after is None else block.norm_after(y)
+            y = y.astype(jnp.float32) if norm_after is None else norm_after(y)
             total = x.astype(jnp.float32) + y
-            return (total if norm is None else norm(total)).astype(x.dtype)
+            return (total if sum_norm is None else sum_norm(total)).astype(x.dtype)
 
         return add(x, y)
 
@@ -150,13 +156,11 @@ class Transformer(nnx.Module):
         self.embeddings = Embeddings(architecture, rngs=rngs)
         buckets = architecture.relative_buckets
         self.relative_bias = Table(buckets, architecture.heads, rngs=rngs) if buckets else None
-        start, period = architecture.repeated_layers
-        if not stacked:
-            start, period = (1 if architecture.shared_layers else architecture.layers), 0
+        layers = 1 if architecture.shared_layers else architecture.layers
+        start, period = architecture.repeated_layers if stacked else (layers, 0)
         make_layer = partial(Layer, architecture, rngs=rngs)
-        layers = [make_layer(first=index == 0, sliced=index >= start) for index in range(start + period)]
-        self.layers = nnx.List(layers[:start])
-        self.stacked = nnx.List(layers[start:])
+        self.layers = nnx.List([make_layer(first=index == 0, sliced=False) for index in range(start)])
+        self.stacked = nnx.List([make_layer(first=start + index == 0, sliced=True) for index in range(period)])
         width = architecture.hidden_size
         has_norm = architecture.norm_place != "post"
         self.norm = Norm(width, architecture.layer_norm_eps, architecture.norm) if has_norm else None
@@ -181,21 +185,14 @@ class Transformer(nnx.Module):
           gather: collects the shards of one period of stacked layers, before the loop runs it.
         """
         architecture = self.architecture
-        # Seeds of the embeddings' dropout, and of each layer's DropHead [s 2] and dropout sites [s 3 2].
-        embedding_seeds, head_seeds, layer_seeds = None, None, None
-        if key is not None:
-            bits = jax.random.bits(key, (1 + SITES_PER_LAYER * architecture.layers, 2), jnp.uint32)
-            embedding_seeds = bits[:1]
-            layer_seeds = bits[1:].reshape(architecture.layers, SITES_PER_LAYER, 2)
-            if architecture.drophead:
-                head_seeds = jax.random.bits(jax.random.fold_in(key, 1), (architecture.layers, 2), jnp.uint32)
+        embedding_seeds, layer_seeds = self.draw_seeds(key)
         x = self.embeddings(tokens, seeds=embedding_seeds, compute_dtype=compute_dtype)
         # Masks and rotations are computed once for each kind of layer.
         kinds = {architecture.kind(index) for index in range(architecture.layers)}
         inputs_by_kind = {kind: make_layer_inputs(tokens, kind, architecture, self.relative_bias) for kind in kinds}
 
         def run_layer(x: Array, layer: Layer, kind: LayerKind, seeds: Any, index: int) -> Array:
-            """Runs a layer with the seeds at `index` of `seeds`, a pair of arrays for DropHead and dropout."""
+            """Runs a layer; `index` is its index in the two arrays `seeds`, see `draw_seeds`."""
             head_seed, dropout_seeds = jax.tree.map(itemgetter(index), seeds)
             head_scale = None
             if head_seed is not None:
@@ -208,27 +205,41 @@ class Transformer(nnx.Module):
         x = x.astype(compute_dtype)
         for index in range(architecture.repeated_layers[0] if self.stacked else architecture.layers):
             layer = self.layers[0 if architecture.shared_layers else index]
-            x = run_layer(x, layer, architecture.kind(index), (head_seeds, layer_seeds), index)
+            x = run_layer(x, layer, architecture.kind(index), layer_seeds, index)
             states.append(x)
         if self.stacked:
-            states += self.run_stacked(x, (head_seeds, layer_seeds), run_layer, gather)
+            states += self.run_stacked(x, layer_seeds, run_layer, gather)
         if self.norm is not None:
             states[-1] = self.norm(states[-1])
         return [state.astype(jnp.float32) for state in states]
 
+    def draw_seeds(self, key: jax.Array | None) -> tuple[Array | None, tuple[Array | None, Array | None]]:
+        """Seeds of the embeddings' dropout `[1 2]`, and a pair for the layers: DropHead's `[s 2]` and dropout's `[s sites 2]`."""
+        if key is None:
+            return None, (None, None)
+        layers = self.architecture.layers
+        bits = jax.random.bits(key, (1 + SITES_PER_LAYER * layers, 2), jnp.uint32)
+        head_seeds = None
+        if self.architecture.drophead:
+            head_seeds = jax.random.bits(jax.random.fold_in(key, 1), (layers, 2), jnp.uint32)
+        return bits[:1], (head_seeds, bits[1:].reshape(layers, SITES_PER_LAYER, 2))
+
     def run_stacked(self, x: Array, seeds: Any, run_layer: Callable[..., Array], gather: Callable[[Params], Params]):
-        """Runs the stacked layers in a loop over their periods; returns the hidden states after each layer."""
+        """Runs the stacked layers in a loop over their periods; returns the hidden states after each layer.
+
+        `seeds` are the layers' (see `draw_seeds`); `run_layer` and `gather` are those of `__call__`.
+        """
         architecture = self.architecture
         start, period = architecture.repeated_layers
         graph, state = nnx.split(self.stacked)
         variables = nnx.to_flat_state(state)
         weights = {f"{STACKED}{path_string(path)}": variable[...] for path, variable in variables}
-        # A layer that all periods share (ALBERT) is a stack of one, so the loop has no weights to go through.
+        # A layer that all periods share (ALBERT) is a stack of one, which the loop does not slice.
         shared = {path: weight[0] for path, weight in weights.items()} if architecture.shared_layers else {}
 
         def run_period(x: Array, inputs: tuple[Params, Any]) -> tuple[Array, list[Array]]:
             period_weights, period_seeds = inputs
-            gathered = gather(period_weights or shared)
+            gathered = gather(shared or period_weights)
             params = [nnx.Param(gathered[f"{STACKED}{path_string(path)}"]) for path in variables.paths]
             layers = nnx.merge(graph, nnx.from_flat_state(zip(variables.paths, params, strict=True)))
             period_states = []
@@ -237,8 +248,10 @@ class Transformer(nnx.Module):
                 period_states.append(x)
             return x, period_states
 
+        # From `[s ...]` to `[periods period ...]`, without the layers before `start`.
         seeds = jax.tree.map(lambda array: array[start:].reshape(-1, period, *array.shape[1:]), seeds)
         periods = (architecture.layers - start) // period
         x, stacks = jax.lax.scan(run_period, x, ({} if shared else weights, seeds), length=periods)
-        # The last state is `x`, not its copy in a stack, because the compiler drops stacks that are not read.
-        return [*[stack[index] for index in range(periods) for stack in stacks][:-1], x]
+        states = [stack[index] for index in range(periods) for stack in stacks]
+        # `x` equals the last state. Its copy in a stack is not read, so that the compiler can drop stacks that nobody reads.
+        return [*states[:-1], x]

@@ -11,9 +11,8 @@ Options cover the differences between paper and code. The paper's temperature is
 (`learned_scale="log"`). The code's teacher runs with dropout (`teacher.dropout`), the paper's without.
 
 Deliberate differences from the code:
-  * All devices share one queue, in the train state and in every checkpoint; in the code, each process has one on its host.
-    Negatives come from the whole batch and the queue: 4,096 + 65,536 in the preset `code`. In the code, each of eight
-    processes contrasts its 512 sentences with 512 + 65,536 that the same process has seen.
+  * All devices share one queue, in the train state and in every checkpoint, and negatives come from the whole batch. In the
+    code, each process has its own queue, and contrasts its part of the batch with that part alone.
   * The learned scale is bounded by 100, as CLIP bounds it.
 """
 
@@ -61,10 +60,10 @@ class CKD(Objective):
         logit_scale = scale(params, self.temperature, self.learned_scale)
         queue = push(state, teacher_vectors)
         batch_size = teacher_vectors.shape[0]
-        # Of its oldest batch the queue keeps the first rows, as in the code, which cuts off the end of [batch, queue].
-        kept = (self.queue_size - 1) % batch_size + 1
+        # Of the oldest batch, the first rows stay negatives, as in the code, which cuts off the end of [batch, queue].
+        rows_of_oldest = (self.queue_size - 1) % batch_size + 1
         queries = logit_scale * student_vectors[:, None]
-        lse, _ = softmax_over_ring(queries, queue, expired=(kept, batch_size), starts_full=False)
+        lse, _ = softmax_over_ring(queries, queue, expired=(rows_of_oldest, batch_size), starts_full=False)
         cosine = jnp.sum(student_vectors * teacher_vectors, axis=-1)
         metrics = {"cosine/teacher": jnp.mean(cosine), "temperature": jnp.float32(1.0) / logit_scale}
         return lse[:, 0] - logit_scale * cosine, queue, metrics

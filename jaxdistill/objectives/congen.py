@@ -100,18 +100,13 @@ class ConGen(Objective):
         student_vectors = unit(student.sentences)
         teacher_vectors = unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
         queue = push(state, teacher_vectors)
-        queries = jnp.concatenate(
-            [student_vectors / self.student_temperature, teacher_vectors[:, None] / self.teacher_temperature], axis=1
-        )
+        student_queries = student_vectors / self.student_temperature
+        teacher_query = teacher_vectors[:, None] / self.teacher_temperature
+        queries = jnp.concatenate([student_queries, teacher_query], axis=1)
         # The ring holds whole batches, so its oldest batch may begin with rows that are not among the newest `queue_size`.
         surplus = -self.queue_size % queue.ring.shape[1]
-        lse, average_keys = softmax_over_ring(
-            queries,
-            queue,
-            teacher_vectors if self.key_set == "queue+own" else None,
-            expired=(0, surplus),
-            starts_full=True,
-        )
+        own_keys = teacher_vectors if self.key_set == "queue+own" else None
+        lse, average_keys = softmax_over_ring(queries, queue, own_keys, expired=(0, surplus), starts_full=True)
         # Cross-entropy is lse - query . average of the keys under the teacher's softmax, so the b x k probabilities are never
         # stored. The last query is the teacher's, and its cross-entropy is the entropy of the teacher's distribution.
         teacher_average = jax.lax.stop_gradient(average_keys[:, -1:])

@@ -1,7 +1,8 @@
 """InfoNCE on labelled pairs, without a teacher: separates a query's document from the batch's other documents and hard negatives.
 
-This is sentence-transformers' `MultipleNegativesRankingLoss`; with `run.accumulate`, its cached form. A batch has queries q, their
-positives p and, optionally, hard negatives; the documents are all positives and hard negatives. Candidates by direction:
+This is sentence-transformers' `MultipleNegativesRankingLoss`, whose names of options these are; with `run.accumulate`, its cached
+form. A batch has queries q, their positives p and, optionally, hard negatives. Documents are all positives and hard negatives.
+Candidates by direction:
 
     query_to_doc    of q_i: all documents          query_to_query  of q_i: all other queries
     doc_to_query    of p_i: all queries            doc_to_doc      of p_i: all documents of other examples
@@ -10,10 +11,9 @@ positives p and, optionally, hard negatives; the documents are all positives and
 
 Papers: van den Oord et al., Contrastive Predictive Coding, 2018 (arXiv 1807.03748); for two directions Günther et al., Jina
 Embeddings 2, 2023 (arXiv 2310.19923), section 5; for all four Li et al., GTE, 2023 (arXiv 2308.03281).
-Code consulted: sentence-transformers' `MultipleNegativesRankingLoss`, whose names of options these are.
 
-Deliberate difference: the code relies on batches without duplicates; here a text that repeats the query or the positive of an
-example is not among its negatives, see `repeated`. `gist` also hides negatives that a teacher finds as similar as the positive.
+Deliberate difference: sentence-transformers relies on batches without duplicates; here a text that repeats an example's query or
+positive is not among its negatives, see `false_negatives`. `gist` also hides those that a teacher finds as similar as the positive.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Integer
+from jaxtyping import Bool, Float, Integer
 
 from jaxdistill.core import Array, Encoded, InputError, LossAux, Objective, Params, Positive, Range, Sizes, alias
 from jaxdistill.core.ops.similarity import HIDDEN, LearnedScale, products, scale, scale_params, unit
@@ -62,40 +62,43 @@ class Contrastive(Objective):
         return scale_params(self.temperature, self.learned_scale), ()
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: None) -> LossAux:
-        """InfoNCE of each pair; the metric `hidden` is the share of candidates that `repeated` hides."""
+        """InfoNCE of each pair; the metric `hidden` is the share of texts that `false_negatives` hides from an example."""
         vectors = unit(student.sentences)
         logit_scale = scale(params, self.temperature, self.learned_scale)
         count, views, _ = vectors.shape
-        is_repeated = jnp.zeros((count, count, views), bool) if student.keys is None else repeated(student.keys)
-        logits = []
-        for direction in self.directions:
-            anchor_view = 1 if direction.startswith("doc") else 0
-            candidate_views = range(1, views) if direction.endswith("doc") else (0,)
-            is_hidden = is_repeated
-            if direction in ("query_to_query", "doc_to_doc"):  # texts of the same example are no candidates
-                is_hidden = is_repeated | jnp.eye(count, dtype=bool)[:, :, None]
-            blocks = []
-            for view in candidate_views:
-                block = logit_scale * products(vectors[:, anchor_view], vectors[:, view])
-                blocks.append(jnp.where(is_hidden[:, :, view], HIDDEN, block))
-            logits.append(jnp.concatenate(blocks, axis=1))
-        if self.partition_mode == "joint":
+        is_hidden = jnp.zeros((count, count, views), bool) if student.keys is None else false_negatives(student.keys)
+        logits = [direction_logits(direction, vectors, logit_scale, is_hidden) for direction in self.directions]
+        if self.partition_mode == "joint":  # one softmax instead of one per direction
             logits = [jnp.concatenate(logits, axis=1)]
         cosine = jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
-        lse = jnp.stack([jax.nn.logsumexp(direction_logits, axis=1) for direction_logits in logits])
+        lse = jnp.stack([jax.nn.logsumexp(candidates, axis=1) for candidates in logits])
         losses = jnp.mean(lse, axis=0) - logit_scale * cosine
-        metrics = {"cosine/positive": jnp.mean(cosine), "hidden": jnp.mean(is_repeated.astype(jnp.float32))}
+        metrics = {"cosine/positive": jnp.mean(cosine), "hidden": jnp.mean(is_hidden.astype(jnp.float32))}
         return losses, state, metrics | {"temperature": jnp.float32(1.0) / logit_scale}
 
 
-def repeated(keys: Integer[Array, "b v 2"]) -> Bool[Array, "b b v"]:
-    """Whether view v of example j must not be a negative of example i, as `[i, j, v]`, because texts of the two are equal.
+def direction_logits(
+    direction: Direction, vectors: Float[Array, "b v e"], logit_scale: Array, is_hidden: Bool[Array, "b b v"]
+) -> Float[Array, "b k"]:
+    """Logits of each example's candidates in one direction; `HIDDEN` if `is_hidden[i, j, v]`, for view v of example j and anchor i."""
+    anchor_view = 1 if direction.startswith("doc") else 0
+    candidate_views = range(1, vectors.shape[1]) if direction.endswith("doc") else (0,)
+    if direction in ("query_to_query", "doc_to_doc"):  # texts of the same example are no candidates
+        is_hidden = is_hidden | jnp.eye(len(vectors), dtype=bool)[:, :, None]
+    blocks = []
+    for view in candidate_views:
+        logits = logit_scale * products(vectors[:, anchor_view], vectors[:, view])
+        blocks.append(jnp.where(is_hidden[:, :, view], HIDDEN, logits))
+    return jnp.concatenate(blocks, axis=1)
 
-    If the query or the positive of j repeats the query or the positive of i, both are hidden, because each belongs to the
-    other. A hard negative is hidden if it repeats one itself. `keys` are hashes of the texts, see `Encoded`.
+
+def false_negatives(keys: Integer[Array, "b v 2"]) -> Bool[Array, "b b v"]:
+    """Whether view v of example j is a false negative of example i, as `[i, j, v]`: a text that repeats i's query or positive.
+
+    A query and its positive belong together, so if one of them is a false negative, both are. `keys` are hashes of the texts.
     """
     is_equal = jnp.all(keys[:, None, :2, None] == keys[None, :, None], axis=-1)  # [i, j, query or positive of i, v]
     repeats = jnp.any(is_equal, axis=2)
-    is_other = ~jnp.eye(len(keys), dtype=bool)[:, :, None]
+    is_other = ~jnp.eye(len(keys), dtype=bool)[:, :, None]  # an example's own pair repeats itself
     pair_repeats = jnp.any(repeats[:, :, :2], axis=2, keepdims=True) & is_other
     return jnp.concatenate([pair_repeats, pair_repeats, repeats[:, :, 2:]], axis=2)

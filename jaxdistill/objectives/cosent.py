@@ -3,8 +3,7 @@
     log(1 + sum exp((cos_i - cos_j) / temperature)), over all pairs i, j of the batch with label_i < label_j
 
 Paper: Huang et al., CoSENT: Consistent Sentence Embedding via Similarity Ranking, IEEE/ACM TASLP 2024. Only the order of
-labels counts: a teacher whose cosines lie between 0.7 and 1 teaches as well as one that uses the whole range. Labels are
-scores by one or several models, or your own (the teachers `labels`, `scores` or `columns`).
+labels counts: a teacher whose cosines lie between 0.7 and 1 teaches as well as one that uses the whole range.
 
 The loss is one number for the batch, repeated for every example. It grows with the logarithm of the number of ordered
 pairs, so losses of different batch sizes are not comparable.

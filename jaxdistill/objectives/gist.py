@@ -43,9 +43,8 @@ class GIST(Objective):
     margin: NotNegative = 0.0
     """Also hides candidates that the guide scores at most this much below the positive."""
     candidates: Literal["all", "symmetric", "positives"] = "all"
-    """Negatives besides hard ones. `positives`: the batch's other positives, compared with the anchor. `symmetric` adds its
-    other anchors, compared with the positive. `all` (the paper) instead adds its other anchors, compared with the anchor, and
-    its other positives, compared with the positive."""
+    """Negatives besides hard ones: an anchor and another example's positive (`positives`); also a positive and another's anchor
+    (`symmetric`), or also two anchors and two positives (`all`, the paper)."""
     views: Annotated[tuple[str, ...], Range(least=2)] = ("text", "positive")
     """Views of the anchor, the positive and any number of hard negatives, which guide and student read."""
 
@@ -60,17 +59,17 @@ class GIST(Objective):
         guide_positive_cosines = jnp.sum(guide_vectors[:, 0] * guide_vectors[:, 1], axis=-1)
         cosines = self.candidate_cosines(student_vectors)
         threshold = (guide_positive_cosines - self.margin - TIE)[:, None]
-        is_candidate = cosines != HIDDEN
+        is_candidate = cosines != HIDDEN  # false for j = i
         is_hidden = is_candidate & (self.candidate_cosines(guide_vectors) > threshold)
         logits = jnp.where(is_candidate & ~is_hidden, cosines / self.temperature, HIDDEN)
         logits = jnp.concatenate([positive_cosines[:, None] / self.temperature, logits], axis=1)
         losses = jax.nn.logsumexp(logits, axis=1) - logits[:, 0]
-        count = jnp.maximum(jnp.sum(is_candidate.astype(jnp.float32)), 1.0)
-        hidden_share = jnp.sum(is_hidden.astype(jnp.float32)) / count
+        candidate_count = jnp.maximum(jnp.sum(is_candidate.astype(jnp.float32)), 1.0)
+        hidden_share = jnp.sum(is_hidden.astype(jnp.float32)) / candidate_count
         return losses, state, {"cosine/positive": jnp.mean(positive_cosines), "hidden": hidden_share}
 
     def candidate_cosines(self, vectors: Float[Array, "b v e"]) -> Float[Array, "b k"]:
-        """Cosines of each example's pairs, in the order of the module's docstring; `HIDDEN` where j = i is no candidate."""
+        """Cosines of each example's pairs, by the module's docstring; `HIDDEN` for j = i, except with hard negatives."""
         anchors, positives = vectors[:, 0], vectors[:, 1]
         blocks = [without_diagonal(products(anchors, positives))]
         if self.candidates == "all":

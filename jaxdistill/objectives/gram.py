@@ -103,14 +103,15 @@ class Gram(Objective):
 def order_loss(student: Float[Array, "n n"], teacher: Float[Array, "n n"], margin: float) -> Float[Array, ""]:
     """The loss `triplet` (see the module's docstring) of two Gram matrices.
 
-    Memory grows with the number of pairs, not its square: blocks of pairs are recomputed in the backward pass.
+    One block of pairs at a time is compared with all pairs, also in the backward pass, so that memory does not grow with the
+    square of the number of pairs.
     """
-    upper_triangle = np.triu_indices(student.shape[0], 1)
+    upper_triangle = np.triu_indices(student.shape[0], 1)  # each pair of sentences once
     s = student[upper_triangle]
     t = teacher[upper_triangle]
     pairs = len(s)
     devices = batch_devices(jax.sharding.get_abstract_mesh())
-    block_size = devices * max(min(BLOCK_PAIRS, pairs) // devices, 1)
+    block_size = devices * max(min(BLOCK_PAIRS, pairs) // devices, 1)  # a multiple of `devices`, which split it
     padding = (0, -pairs % block_size)
     # The teacher prefers a pair of similarity minus infinity to no other, so padding adds nothing.
     padded = (jnp.pad(s, padding), jnp.pad(t, padding, constant_values=-jnp.inf))
@@ -119,8 +120,8 @@ def order_loss(student: Float[Array, "n n"], teacher: Float[Array, "n n"], margi
 
     @jax.checkpoint
     def add_block(total, similarities):
-        student_block, teacher_block = similarities
-        prefers = teacher_block[:, None] > t[None, :]
+        student_block, teacher_block = similarities  # [block_size]
+        prefers = teacher_block[:, None] > t[None, :]  # [block_size, pairs]
         shortfall = jax.nn.relu(margin - (student_block[:, None] - s[None, :]))
         return total + jnp.sum(jnp.sum(jnp.where(prefers, shortfall, 0.0), axis=1)), None
 

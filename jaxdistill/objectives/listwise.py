@@ -10,15 +10,12 @@ Papers: Hofstätter et al., Improving Efficient Neural Ranking Models with Cross
 Tightly-Coupled Teachers, 2020 (arXiv 2010.11386), Ren et al., RocketQAv2, EMNLP 2021, and Santhanam et al., ColBERTv2, NAACL
 2022, for `kl`. Code consulted: sentence-transformers' `MarginMSELoss` and `DistillKLDivLoss` (the factor temperature^2).
 
-A cross-encoder or sentence encoders score the text once (the teacher `labels`), or the scores are your own, in a file
-(`scores`) or in columns of the text (`columns`). Only differences count: adding a constant to them changes nothing.
-
-The labels of a cross-encoder are its logits with `loss=margin` and `similarity=dot`, as in the paper. Otherwise they are the
-logits' sigmoids: cosines cannot follow logits, which differ by more than 2, and `kl`'s temperatures suit scores in [0, 1].
+Only differences of scores count: adding a constant to them changes nothing. The labels of a cross-encoder are its logits with
+`loss=margin` and `similarity=dot`, as in the paper. Otherwise they are the logits' sigmoids: cosines cannot follow logits, which
+differ by more than 2, and `kl`'s temperatures suit scores in [0, 1].
 
 Deliberate differences: a query is compared only with its own row's candidates; RocketQAv2 and ColBERTv2 add losses over
-the batch, for which see GIST and SimCSE. The papers on `kl` use a cross-encoder's logits; to do so, run
-`mine --cross_encoder=MODEL --logits` and choose the teacher `columns`, `teacher.names=score_positive,score_negative`.
+the batch, for which see GIST and SimCSE. The papers on `kl` use a cross-encoder's logits, which `mine --logits` writes.
 """
 
 import dataclasses

@@ -75,10 +75,10 @@ class SimTDE(Objective):
         if self.hidden_weight > 0:
             names += [f"layers/{layer}" for layer in range(sizes.layers)]
         shape = (sizes.hidden, sizes.teacher_hidden)
-        matrices = {
-            f"matrix/{name}/kernel": sizes.hidden**-0.5 * jax.random.normal(matrix_key, shape, jnp.float32)
-            for name, matrix_key in zip(names, jax.random.split(key, len(names)), strict=True)
-        }
+        matrices = {}
+        for name, matrix_key in zip(names, jax.random.split(key, len(names)), strict=True):
+            matrix = sizes.hidden**-0.5 * jax.random.normal(matrix_key, shape, jnp.float32)
+            matrices[f"matrix/{name}/kernel"] = matrix
         return matrices, ()
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
@@ -138,6 +138,6 @@ def _projected(params: Params, name: str, x: Float[Array, "... d"]) -> Float[Arr
 
 
 def _mse_of_tokens(difference: Float[Array, "g r l d"], owner: Integer[Array, "g r l"]) -> Float[Array, ""]:
-    """Mean squared difference over all tokens but padding; `owner` is -1 there."""
+    """Mean squared difference over all tokens but padding, whose `owner` is -1."""
     is_token = (owner >= 0).astype(jnp.float32)
     return jnp.sum(jnp.mean(jnp.square(difference), axis=-1) * is_token) / jnp.maximum(jnp.sum(is_token), 1.0)

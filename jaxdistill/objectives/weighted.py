@@ -1,12 +1,7 @@
 """Several objectives on one forward pass; the loss is their weighted sum.
 
-In a config file, `config.objectives` names them instead of `config.objective`:
-
-    config = defaults(objective="embedding+gram")
-    config.objectives.gram.weight = 0.5            # --config.objectives.gram.weight=0.5
-    config.objectives.gram.triplet_weight = 0.0
-
-In Python: `distill(objective=Weighted(terms=(Term(Embedding()), Term(Gram(), weight=0.5))))`.
+In a config file, `config.objectives` has an entry for each, instead of `config.objective`. In Python:
+`distill(objective=Weighted(terms=(Term(Embedding()), Term(Gram(), weight=0.5))))`.
 
 Each objective keeps its own options, parameters (such as a temperature), state (such as a queue) and metrics. A batch has the views
 that any of them reads, each as often as the objective that uses it most.
@@ -31,7 +26,7 @@ from jaxdistill.core.plugins import KINDS
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """One of several objectives."""
+    """An objective of a weighted sum."""
 
     objective: Objective
     weight: Positive = 1.0
@@ -56,7 +51,7 @@ def joined_names(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
 
 def combined(name: str, combine: Callable[[Iterable[Any]], Any]) -> Any:
-    """A property of `Weighted` that applies `combine` to the attribute `name` of all its objectives."""
+    """A property of `Weighted` that applies `combine` to the values of the attribute `name` of its objectives."""
     return property(lambda self: combine(getattr(term.objective, name) for term in self.terms))
 
 
@@ -74,16 +69,17 @@ class Weighted(Objective):
         taught = [objective for objective in objectives if objective.teacher_views]
         labelled = [objective for objective in taught if LABELS in objective.teacher_views]
         # Hidden states are not split by view: if one objective reads them, all must read the same views.
-        reading_all_tokens = objectives if self.reads else []
+        reading_same_views = objectives if self.reads else []
         similarities = {objective.similarity for objective in objectives} - {""}
-        values_by_conflict: dict[str, Iterable[Any]] = {
-            "one learns scores of pairs, the other vectors": [objective in labelled for objective in taught],
+        # Each set must have at most one value.
+        values_by_conflict: dict[str, set[Any]] = {
+            "one learns scores of pairs, the other vectors": {objective in labelled for objective in taught},
             "one compares by cosine, the other by dot product": similarities,
-            "they score different columns": [tuple(objective.scored) for objective in labelled],
-            "they read different views": [tuple(objective.student_views) for objective in reading_all_tokens],
+            "they score different columns": {tuple(objective.scored) for objective in labelled},
+            "they read different views": {tuple(objective.student_views) for objective in reading_same_views},
         }
         for conflict, values in values_by_conflict.items():
-            if len({*values}) > 1:
+            if len(values) > 1:
                 names = " and ".join(term.name for term in self.terms)
                 raise InputError(f"objectives {names} do not go together: {conflict}.")
 
@@ -126,20 +122,15 @@ class Weighted(Objective):
         states, metrics = {}, {}
         for index, term in enumerate(self.terms):
             prefix = f"{term.name}/"
-            term_params = {
-                path.removeprefix(prefix): array for path, array in params.items() if path.startswith(prefix)
-            }
-            losses, term_state, term_metrics = term.objective(
-                term_params,
-                state[term.name],
-                selected(student, self.student_views, term.objective.student_views),
-                selected(teacher, self.teacher_views, term.objective.teacher_views),
-            )
+            term_params = {path.removeprefix(prefix): params[path] for path in params if path.startswith(prefix)}
+            term_student = selected(student, self.student_views, term.objective.student_views)
+            term_teacher = selected(teacher, self.teacher_views, term.objective.teacher_views)
+            losses, term_state, term_metrics = term.objective(term_params, state[term.name], term_student, term_teacher)
             scalars = {f"loss/{term.name}": jnp.mean(losses)}
             scalars |= {f"{prefix}{name}": value for name, value in term_metrics.items()}
-            # A term that the batch's source does not train has no loss, keeps its state and reports NaN.
             if student.active is not None:
-                is_active = student.active[0, index] > 0
+                # A term that the batch's source does not train has no loss, keeps its state and reports NaN.
+                is_active = student.active[0, index] > 0  # rows are equal
                 losses = jnp.where(is_active, losses, 0.0)
                 term_state = jax.tree.map(partial(jnp.where, is_active), term_state, state[term.name])
                 scalars = {name: jnp.where(is_active, value, jnp.nan) for name, value in scalars.items()}
@@ -150,7 +141,7 @@ class Weighted(Objective):
 
 
 def selected(encoded: Encoded | None, batch_views: Sequence[str], views: Sequence[str]) -> Any:
-    """Selects an objective's `views` from `encoded`, which has `batch_views`; None without vectors or without views."""
+    """Selects an objective's `views` from `encoded`, which has `batch_views`; None if there are no views or no vectors."""
     if encoded is None or not views:
         return None
     if tuple(views) == tuple(batch_views):
@@ -162,18 +153,18 @@ def selected(encoded: Encoded | None, batch_views: Sequence[str], views: Sequenc
 
 
 def view_indices(batch_views: Sequence[str], views: Sequence[str]) -> list[int]:
-    """The index in `batch_views` of each view; the n-th use of a name is its n-th occurrence."""
-    untaken = list(batch_views)
+    """The index in `batch_views` of each of `views`; a name's n-th use takes its n-th occurrence."""
+    unused: list[str | None] = list(batch_views)
     indices = []
     for view in views:
-        index = untaken.index(view)
-        untaken[index] = ""
+        index = unused.index(view)
+        unused[index] = None
         indices.append(index)
     return indices
 
 
 class SourceTerms(NamedTuple):
-    """Which terms the batches of one source of text train, and which views these terms do not read."""
+    """The terms that batches of one source of text train, and the views that these terms do not read."""
 
     active: Sequence[float]
     """For each term of a `Weighted` objective, 1 if these batches train it, else 0; empty for another objective."""
@@ -182,7 +173,7 @@ class SourceTerms(NamedTuple):
 
 
 def terms_of_sources(objective: Objective, sources: Sequence[str]) -> list[SourceTerms]:
-    """What each source trains: the terms that its entry in `sources` names, such as `embedding+gram`, or all if it is empty."""
+    """The terms that each source trains: those that its entry in `sources` names, such as `embedding+gram`; all if it is empty."""
     terms = objective.terms if isinstance(objective, Weighted) else ()
     names = [term.name for term in terms]
     names_by_source = [source.split("+") if source else names for source in sources]
@@ -194,12 +185,13 @@ def terms_of_sources(objective: Objective, sources: Sequence[str]) -> list[Sourc
         )
     result = []
     for source_names in names_by_source:
+        # An objective that is not `Weighted` is its own only term.
         trained = [term.objective for term in terms if term.name in source_names] or [objective]
         active = [float(name in source_names) for name in names]
         unread = []
-        for side in ("student_views", "teacher_views"):
-            views = getattr(objective, side)
-            read = [view_indices(views, getattr(term, side)) for term in trained]
+        for attribute in ("student_views", "teacher_views"):
+            views = getattr(objective, attribute)
+            read = [view_indices(views, getattr(term, attribute)) for term in trained]
             unread.append({*range(len(views))}.difference(*read))
         result.append(SourceTerms(active, unread))
     return result

@@ -15,7 +15,6 @@ import pkgutil
 from types import ModuleType
 
 from jaxdistill.core import InputError, plugins
-from jaxdistill.core.files import foreign_errors
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.hugging_face import PairHead, Part, tensor_names
 
@@ -36,19 +35,21 @@ def family(model_type: str) -> ModuleType:
 
 
 def model_types() -> list[str]:
-    """The names of all families, as `model_type` spells them."""
+    """The model types that can be read, in order, with `_` written as `-`."""
     files = {module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)}
     return sorted(files | SAME.keys() | plugins.families.keys())
 
 
 def pair_head(model_type: str) -> PairHead:
-    """The family's `PAIR_HEAD`; raises `InputError` if it has none."""
-    with foreign_errors(f"cross-encoders of {model_type} cannot be read"):
-        return family(model_type).PAIR_HEAD
+    """The head of a family's cross-encoders; raises `InputError` if they cannot be read."""
+    head = getattr(family(model_type), "PAIR_HEAD", None)
+    if head is None:
+        raise InputError(f"cross-encoders of the family {model_type} cannot be read.")
+    return head
 
 
 def cross_definition(architecture: Architecture) -> EncoderDefinition:
-    """The definition of a cross-encoder with the body `architecture` and its family's head."""
+    """The definition of a cross-encoder: `architecture` and its family's head, whose hidden layer may be BERT's pooler."""
     head = pair_head(architecture.family)
     width = architecture.hidden_size
     hidden = Dense(in_features=width, out_features=width, activation=head.activation, drops=head.drops_input)

@@ -20,12 +20,12 @@ NAMES = bert.EMBEDDINGS | {
 
 
 def architecture(config: Settings) -> Architecture:
-    width = config.get("embedding_size", 128)
+    embedding_size = config.get("embedding_size", 128)
     return bert.architecture(
         {"hidden_act": "gelu_new", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} | config,
         family="albert",
-        embedding_size=width,
-        embedding_projected=width == config["hidden_size"],
+        embedding_size=embedding_size,
+        embedding_projected=embedding_size == config["hidden_size"],  # of other widths, `Architecture` always projects
         shared_layers=True,
     )
 

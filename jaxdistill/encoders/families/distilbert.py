@@ -18,14 +18,10 @@ NAMES = bert.EMBEDDINGS | {
 PAIR_HEAD = PairHead("classifier", "pre_classifier", "relu", drops_input=False)
 
 LONG_NAMES = {
-    "dim": "hidden_size",
-    "n_heads": "num_attention_heads",
-    "n_layers": "num_hidden_layers",
-    "hidden_dim": "intermediate_size",
-    "activation": "hidden_act",
-    "dropout": "hidden_dropout_prob",
+    "dim": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers",
+    "hidden_dim": "intermediate_size", "activation": "hidden_act", "dropout": "hidden_dropout_prob",
     "attention_dropout": "attention_probs_dropout_prob",
-}
+}  # fmt: skip
 """Maps DistilBERT's names of options to BERT's."""
 
 

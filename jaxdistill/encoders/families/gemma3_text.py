@@ -20,23 +20,24 @@ NAMES = llama.NAMES | {
 
 def architecture(config: Settings) -> Architecture:
     hugging_face.refuse_others(config, {"attn_logit_softcapping": ()})  # Gemma 2's
+    # NOTE: two keys switch causality off, as in transformers. `use_bidirectional_attention` also halves `sliding_window`, and
+    # `is_causal` decides whether this counts the token itself.
     is_bidirectional = bool(config.get("use_bidirectional_attention"))
     causal = config.get("is_causal", True)
     sliding = config.get("sliding_window") or 4096
-    # NOTE: two keys switch causality off, as in transformers: `use_bidirectional_attention` halves `sliding_window`, and
-    # `is_causal` decides whether it counts the token itself.
     window = (sliding // 2 + 1 if is_bidirectional else sliding) - int(causal)
     period = config.get("sliding_window_pattern", 6)
     layers = config["num_hidden_layers"]
     types = hugging_face.layer_types(config, [SLIDING if (layer + 1) % period else FULL for layer in range(layers)])
     # The older `rope_scaling` does not apply to layers with a window.
-    plain = dict(config) | {"rope_scaling": None}
-    unlimited = hugging_face.rotary(plain, 10_000.0, layer_type=SLIDING, theta_key="rope_local_base_freq")
-    local = dataclasses.replace(unlimited, window=window)
+    unscaled = config | {"rope_scaling": None}
+    rotary = hugging_face.rotary(unscaled, 10_000.0, layer_type=SLIDING, theta_key="rope_local_base_freq")
+    local = dataclasses.replace(rotary, window=window)
     full = hugging_face.rotary(config, 1_000_000.0, layer_type=FULL)
-    config = {"head_dim": 256, "num_key_value_heads": 4} | config
+    # `kinds` has the rotary positions, so that `llama` gets none to read.
+    llama_config = config | {"rope_parameters": None, "rope_scaling": None, "mlp_bias": False}
     return llama.architecture(
-        config | {"rope_parameters": None, "rope_scaling": None, "mlp_bias": False},
+        {"head_dim": 256, "num_key_value_heads": 4} | llama_config,
         family="gemma3_text",
         activation=hugging_face.activation(config, "hidden_activation", default="gelu_pytorch_tanh"),
         kinds=tuple(local if layer_type == SLIDING else full for layer_type in types),
@@ -51,6 +52,7 @@ def architecture(config: Settings) -> Architecture:
 
 def config(architecture: Architecture) -> Settings:
     """The inverse of `architecture`; without causality it writes `use_bidirectional_attention`, which halves the window."""
+    # Defaults, because a cut encoder may lack layers of a type.
     local = next((kind for kind in architecture.kinds if kind.window), LayerKind(window=256, theta=10_000.0))
     full = next((kind for kind in architecture.kinds if not kind.window), LayerKind(theta=1_000_000.0))
     shared = {key: value for key, value in llama.config(architecture).items() if key not in ("is_causal", "mlp_bias")}

@@ -32,10 +32,9 @@ def architecture(config: hugging_face.Settings) -> Architecture:
         kind = LayerKind(theta=factor * float(config.get("rope_theta", 10_000.0)), divisor=factor ** (2 / head_width))
     else:
         kind = hugging_face.rotary(config, 160_000.0)
-    # `bert` would refuse the value `rope`, which is checked above.
-    plain = {key: value for key, value in config.items() if key != "position_embedding_type"}
+    # `bert` would refuse `rope` as `position_embedding_type`, which is checked above.
     return bert.architecture(
-        {"type_vocab_size": 1} | plain,
+        {"type_vocab_size": 1} | config | {"position_embedding_type": None},
         family="gte",
         position_table=False,
         kinds=(kind,) * config["num_hidden_layers"],

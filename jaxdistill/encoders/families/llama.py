@@ -33,11 +33,11 @@ def architecture(config: hugging_face.Settings, **variations: Any) -> Architectu
         hugging_face.refuse_others(config, hugging_face.ENCODER)
         config = {"rms_norm_eps": 1e-5} | config
         variations = {"family": "eurobert", "causal": False}
-    code = config.get("auto_map") or {}
+    own_code = config.get("auto_map") or {}
     states_causality = "is_causal" in config or "causal" in variations
-    if "AutoModel" in code and not states_causality:
+    if "AutoModel" in own_code and not states_causality:
         raise InputError(
-            f"config.json names its own code ({code['AutoModel']!s:.80}), which is not run, and does not say whether a token attends "
+            f"config.json names its own code ({own_code['AutoModel']!s:.80}), which is not run, and does not say whether a token attends "
             'to later ones; add "is_causal": false if it does (GTE-Qwen2, Stella, LLM2Vec), or true.'
         )
     mlp_bias = config.get("mlp_bias", False)

@@ -8,7 +8,6 @@ from jaxdistill.encoders.families.llama import PREFIXES as PREFIXES
 
 
 def architecture(config: hugging_face.Settings) -> Architecture:
-    """Reads a `config.json`; transformers loads one with `layer_types` as Ministral."""
     plain = llama.architecture({**config, "attention_bias": False, "mlp_bias": False}, family="mistral")
     return hugging_face.with_windows(plain, config, [hugging_face.SLIDING] * plain.layers)
 
@@ -16,5 +15,5 @@ def architecture(config: hugging_face.Settings) -> Architecture:
 def config(architecture: Architecture) -> hugging_face.Settings:
     config = llama.config(architecture) | hugging_face.written_windows(architecture)
     if len({*architecture.kinds}) == 1:
-        del config["layer_types"]
+        del config["layer_types"]  # transformers loads a config that has it as Ministral
     return config

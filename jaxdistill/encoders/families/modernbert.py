@@ -23,11 +23,15 @@ NAMES = {
 }
 
 
+def periodic_types(layers: int, period: int) -> list[str]:
+    """Types of layers of which 0, `period`, 2 * `period` and so on have full attention."""
+    return [SLIDING if layer % period else FULL for layer in range(layers)]
+
+
 def architecture(config: Settings) -> Architecture:
     hugging_face.refuse_others(config, hugging_face.ENCODER)
     mlp_bias = config.get("mlp_bias", False)
-    period = config.get("global_attn_every_n_layers", 3)
-    default_types = [SLIDING if layer % period else FULL for layer in range(config["num_hidden_layers"])]
+    default_types = periodic_types(config["num_hidden_layers"], config.get("global_attn_every_n_layers", 3))
     types = hugging_face.layer_types(config, default_types)
     full = hugging_face.rotary(config, 160_000.0, layer_type=FULL, theta_key="global_rope_theta")
     unlimited = hugging_face.rotary(config, 10_000.0, layer_type=SLIDING, theta_key="local_rope_theta")
@@ -54,14 +58,11 @@ def architecture(config: Settings) -> Architecture:
 
 
 def config(architecture: Architecture) -> Settings:
+    # Defaults, because a cut encoder may lack layers of a type.
     local = next((kind for kind in architecture.kinds if kind.window), LayerKind(window=64, theta=10_000.0))
     full = next((kind for kind in architecture.kinds if not kind.window), LayerKind(theta=160_000.0))
-    # Periods for which layers 0, period, 2 * period, ... are the ones without a window.
-    periods = [
-        period
-        for period in range(1, architecture.layers + 1)
-        if all(bool(kind.window) == bool(layer % period) for layer, kind in enumerate(architecture.kinds))
-    ]
+    types = hugging_face.written_layer_types(architecture)
+    periods = [n for n in range(1, len(types) + 1) if types == periodic_types(len(types), n)]
     return {
         **hugging_face.common_settings(architecture, activation_key="hidden_activation"),
         "norm_eps": architecture.layer_norm_eps,
@@ -72,7 +73,7 @@ def config(architecture: Architecture) -> Settings:
         "attention_bias": architecture.attention_bias,
         "mlp_bias": architecture.output_bias,
         "local_attention": 2 * local.window,
-        "layer_types": hugging_face.written_layer_types(architecture),
+        "layer_types": types,
         # transformers before 5 reads this instead of `layer_types`.
         **({"global_attn_every_n_layers": periods[0]} if periods else {}),
         "global_rope_theta": full.theta,

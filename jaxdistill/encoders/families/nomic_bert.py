@@ -19,25 +19,15 @@ NAMES = bert.EMBEDDINGS | {
     "layers/*/norm": "encoder.layers.*.norm2",
 }
 OLD_NAMES = {
-    "n_embd": "hidden_size",
-    "n_layer": "num_hidden_layers",
-    "n_head": "num_attention_heads",
-    "n_inner": "intermediate_size",
-    "layer_norm_epsilon": "layer_norm_eps",
-    "rotary_emb_base": "rope_theta",
-    "resid_pdrop": "hidden_dropout_prob",
-    "attn_pdrop": "attention_probs_dropout_prob",
-}
+    "n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
+    "n_inner": "intermediate_size", "layer_norm_epsilon": "layer_norm_eps", "rotary_emb_base": "rope_theta",
+    "resid_pdrop": "hidden_dropout_prob", "attn_pdrop": "attention_probs_dropout_prob",
+}  # fmt: skip
 """Maps option names of older checkpoints, which include Python code that is never run, to today's."""
 READABLE = {
-    "activation_function": ("swiglu",),
-    "prenorm": (False,),
-    "causal": (False,),
-    "parallel_block": (False,),
-    "rotary_emb_fraction": (1.0,),
-    "rotary_emb_interleaved": (False,),
-    "rotary_emb_scale_base": (),
-}
+    "activation_function": ("swiglu",), "prenorm": (False,), "causal": (False,), "parallel_block": (False,),
+    "rotary_emb_fraction": (1.0,), "rotary_emb_interleaved": (False,), "rotary_emb_scale_base": (),
+}  # fmt: skip
 """Implemented values of older options that change the computation but not the weights."""
 
 

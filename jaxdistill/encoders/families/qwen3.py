@@ -20,10 +20,9 @@ def architecture(config: Settings) -> Architecture:
         plain = llama.architecture(settings, family="qwen3", query_key_norm=True)
     if not config.get("use_sliding_window"):
         return plain
-    first = config.get("max_window_layers", 28)
-    return hugging_face.with_windows(
-        plain, config, [SLIDING if layer >= first else FULL for layer in range(plain.layers)]
-    )
+    full_layers = config.get("max_window_layers", 28)
+    default_types = [FULL if layer < full_layers else SLIDING for layer in range(plain.layers)]
+    return hugging_face.with_windows(plain, config, default_types)
 
 
 def config(architecture: Architecture) -> Settings:

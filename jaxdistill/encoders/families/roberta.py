@@ -10,10 +10,9 @@ PAIR_HEAD = PairHead("classifier.out_proj", "classifier.dense")
 
 
 def architecture(config: Settings) -> Architecture:
+    family = config.get("model_type", "roberta")
     pad_id = config.get("pad_token_id", 1)
-    return bert.architecture(
-        config, family=config.get("model_type", "roberta"), pad_id=pad_id, position_offset=pad_id + 1
-    )
+    return bert.architecture(config, family=family, pad_id=pad_id, position_offset=pad_id + 1)
 
 
 def config(architecture: Architecture) -> Settings:

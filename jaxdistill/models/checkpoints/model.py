@@ -18,7 +18,7 @@ from jaxdistill.core.cluster.mesh import FrozenParams
 from jaxdistill.core.files import MARK, buckets, is_remote, while_reading
 from jaxdistill.core.paths import in_package, public_name
 from jaxdistill.core.plugins import use as use_plugins
-from jaxdistill.encoders.architecture import POOLING_HELP, Architecture, EncoderDefinition, Pooling, identity
+from jaxdistill.encoders.architecture import POOLING_HELP, Architecture, EncoderDefinition, Pooling, cache_key
 from jaxdistill.encoders.families import cross_definition, family, head_names
 from jaxdistill.encoders.hugging_face import QUANTISED, read_settings, refuse_others, tensor_names
 from jaxdistill.encoders.sentence import param_shapes, with_stacks
@@ -159,14 +159,14 @@ class SentenceModel:
 
     def digest(self) -> str:
         """SHA-256 of everything that determines the vectors or scores, except the precision."""
-        sha = hashlib.sha256(identity(self.definition).encode())
+        sha = hashlib.sha256(cache_key(self.definition).encode())
         for path in sorted(self.params):
             array = np.ascontiguousarray(self.params[path], np.float32)
             sha.update(f"{path}{array.shape}".encode())
             sha.update(array.data)
         sha.update(self.tokenizer.to_str().encode())
         settings: list[Any] = [self.max_length, self.prompts, self.default_prompt]
-        if self.definition.reads_pairs:  # `identity` leaves this out
+        if self.definition.reads_pairs:  # `cache_key` leaves this out
             settings.append("scores pairs")
         sha.update(json.dumps(settings, sort_keys=True).encode())
         return sha.hexdigest()
