@@ -1,12 +1,11 @@
 """Trains a tokenizer for a fresh student on the text, and caches it by digest.
 
-Like BERT uncased, it lower-cases text. Unlike BERT, it keeps accents, which distinguish words in most languages (German
-`schon` and `schön`). Text without spaces, such as Thai, is split into the longest known pieces. Ids 0 to 4 are the
-special tokens. `transformers` loads the folder as `BertTokenizer`.
+Like BERT uncased, it lower-cases text. Unlike BERT, it keeps accents, which distinguish words in most languages (German `schon` and
+`schön`). Text without spaces, such as Thai, is split into the longest known pieces. `transformers` loads the folder as `BertTokenizer`.
 
-NOTE: by default, `tokenizers` numbers single characters in the order of a hash table, which differs between processes,
-and breaks ties between equally frequent pairs by these numbers: the same text gives different vocabularies. Here all
-characters are counted first and numbered by frequency, so the same text gives the same tokenizer.
+NOTE: by default, `tokenizers` numbers single characters in the order of a hash table, which differs between processes, and breaks ties
+between equally frequent pairs by these numbers: the same text gives different vocabularies. Here characters are counted first and
+numbered by frequency, so the same text gives the same tokenizer.
 """
 
 import hashlib
@@ -14,7 +13,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ MAX_CHARACTERS = 1000
 LONG_RUN = re.compile(r"[^\s!-/:-@\[-`{-~]{31,}")
 """Characters without space or punctuation between them, too many for a word."""
 MAX_IN_LONG_RUNS = 0.1
-"""Fraction of characters in long runs above which a text counts as written without spaces."""
+"""Maximum fraction of characters in long runs; above it, a text counts as written without spaces."""
 
 log = logging.getLogger(__name__)
 
@@ -53,60 +52,69 @@ def train_wordpiece(
         return chain.from_iterable(read(specs, columns, cache=str(cache_folder)))
 
     def write(unfinished: Path) -> None:
-        normalizer: Any = normalizers.BertNormalizer(strip_accents=False)
-        counts = Counter[str]()
-        in_long_runs = 0
-        for text in texts():
-            normal = normalizer.normalize_str(text)
-            counts.update(normal)
-            in_long_runs += sum(map(len, LONG_RUN.findall(normal)))
-        visible = (character for character in counts if not character.isspace())
-        characters = sorted(visible, key=lambda character: (-counts[character], character))  # ties by code point
-        characters = characters[: min(MAX_CHARACTERS, (entries - len(SPECIAL)) // 4)]
-        words: Any = pre_tokenizers.BertPreTokenizer()
-        settings = SETTINGS
-        if in_long_runs / max(counts.total(), 1) > MAX_IN_LONG_RUNS:
-            # In text without spaces, one rare character, or a length above 100, would make a sentence a single unknown token.
-            rare_character = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in characters) + "]")
-            short_piece = Regex(".{1,100}")
-            splits = [pre_tokenizers.Split(pattern, "isolated") for pattern in (rare_character, short_piece)]
-            words = pre_tokenizers.Sequence([words, *splits])
-            # Not `BertTokenizer`, which would not split long runs.
-            names = ["input_ids", "token_type_ids", "attention_mask"]
-            settings = SPECIAL | {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": names}
-
-        def bert_like(model: models.WordPiece) -> Tokenizer:
-            tokenizer = Tokenizer(model)
-            tokenizer.normalizer = normalizer
-            tokenizer.pre_tokenizer = words
-            return tokenizer
-
-        # In this draft, pieces such as `##a` are special tokens, which fixes their order; only its vocabulary is used.
-        draft = bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]))
-        trainer = trainers.WordPieceTrainer(
-            vocab_size=entries,
-            min_frequency=2,
-            special_tokens=[*SPECIAL.values(), *(f"##{character}" for character in characters)],
-            initial_alphabet=characters,
-            limit_alphabet=len(characters),
-            show_progress=False,
-        )
-        draft.train_from_iterator(texts(), trainer)
-        tokenizer = bert_like(models.WordPiece(draft.get_vocab(), unk_token=SPECIAL["unk_token"]))
-        tokenizer.add_special_tokens(list(SPECIAL.values()))
-        special = [(token, tokenizer.token_to_id(token)) for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])]
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=special
-        )
-        tokenizer.decoder = decoders.WordPiece(prefix="##")
-        check_unchanged(specs, text_digest)
-        vocabulary = tokenizer.get_vocab()
-        lines = (f"{entry}\n" for entry in sorted(vocabulary, key=vocabulary.__getitem__))
-        (unfinished / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
+        tokenizer, settings = _trained(texts, entries)
+        check_unchanged(specs, text_digest)  # else the folder would be named by another text
+        tokenizer.save(str(unfinished / "tokenizer.json"))
+        tokenizer.model.save(str(unfinished))  # `vocab.txt`
         (unfinished / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-        (unfinished / "vocab.txt").write_text("".join(lines), encoding="utf-8")
-        log.info("a tokenizer of %d entries was trained on the text: %s", len(vocabulary), folder)
+        log.info("a tokenizer of %d entries was trained on the text: %s", tokenizer.get_vocab_size(), folder)
 
     if not folder.is_dir():
         make_folder_atomic(folder, write, what="the tokenizer")
     return folder
+
+
+def _trained(texts: Callable[[], Iterable[str]], entries: int) -> tuple[Tokenizer, dict[str, Any]]:
+    """A tokenizer of at most `entries` pieces, and its `tokenizer_config.json`. Calls `texts` twice, to read them all each time."""
+    normalizer: Any = normalizers.BertNormalizer(strip_accents=False)
+    most_characters = min(MAX_CHARACTERS, (entries - len(SPECIAL)) // 4)
+    characters, has_spaces = _characters(map(normalizer.normalize_str, texts()), most_characters)
+    words: Any = pre_tokenizers.BertPreTokenizer()
+    settings = SETTINGS
+    if not has_spaces:
+        # In text without spaces, one rare character, or a length above 100, would make a sentence a single unknown token.
+        rare_character = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in characters) + "]")
+        short_piece = Regex(".{1,100}")
+        splits = [pre_tokenizers.Split(pattern, "isolated") for pattern in (rare_character, short_piece)]
+        words = pre_tokenizers.Sequence([words, *splits])
+        # Not `BertTokenizer`, which would not split long runs.
+        names = ["input_ids", "token_type_ids", "attention_mask"]
+        settings = SPECIAL | {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": names}
+
+    def bert_like(model: models.WordPiece) -> Tokenizer:
+        tokenizer = Tokenizer(model)
+        tokenizer.normalizer = normalizer
+        tokenizer.pre_tokenizer = words
+        return tokenizer
+
+    # In the draft, pieces such as `##a` are special tokens, which fixes their order. Only its vocabulary is used.
+    draft = bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]))
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=entries,
+        min_frequency=2,
+        special_tokens=[*SPECIAL.values(), *(f"##{character}" for character in characters)],
+        initial_alphabet=characters,
+        limit_alphabet=len(characters),
+        show_progress=False,
+    )
+    draft.train_from_iterator(texts(), trainer)
+    tokenizer = bert_like(models.WordPiece(draft.get_vocab(), unk_token=SPECIAL["unk_token"]))
+    tokenizer.add_special_tokens(list(SPECIAL.values()))
+    special = [(token, tokenizer.token_to_id(token)) for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=special
+    )
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    return tokenizer, settings
+
+
+def _characters(texts: Iterable[str], most: int) -> tuple[list[str], bool]:
+    """The `most` most frequent visible characters, and whether the texts are written with spaces."""
+    counts = Counter[str]()
+    in_long_runs = 0
+    for text in texts:
+        counts.update(text)
+        in_long_runs += sum(map(len, LONG_RUN.findall(text)))
+    visible = (character for character in counts if not character.isspace())
+    by_frequency = sorted(visible, key=lambda character: (-counts[character], character))  # ties by code point
+    return by_frequency[:most], in_long_runs / max(counts.total(), 1) <= MAX_IN_LONG_RUNS
