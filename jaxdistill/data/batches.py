@@ -130,9 +130,7 @@ class Batches:
         if sources and not weights:  # each source gets batches in proportion to its rows
             weights = store.source_rows
         self._shares = _shares(store, self.trained, weights, unit=batch_size if sources else 1)
-        self._draws_per_row = max(
-            stream.store.max_length for stream in self._streams
-        )  # enough: words are at most tokens
+        self._draws_per_row = max(stream.store.max_length for stream in self._streams)  # words are at most tokens
         self._epoch = lru_cache(maxsize=2)(self._epoch_rows)
         self._max_shapes, self._divided = max_shapes, divided
 
@@ -158,10 +156,8 @@ class Batches:
         examples = plan.order.reshape(self.groups, -1)[self._local].ravel()  # this process's, as indices of `plan.rows`
         rows = plan.rows[examples]
         streams = [
-            stream.tokens([read(examples) for read in readers], first_slots[self._local], shape)
-            for stream, readers, (first_slots, shape) in zip(
-                self._streams, plan.readers, self._packed(plan), strict=True
-            )
+            stream.tokens([read(examples) for read in readers], slots[self._local], shape)
+            for stream, readers, (slots, shape) in zip(self._streams, plan.readers, self._packed(plan), strict=True)
         ]
         targets = active = None
         if self._targets:

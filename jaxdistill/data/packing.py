@@ -103,7 +103,7 @@ def first_fit(lengths: Integer[np.ndarray, " n"], bins: Iterable[int]) -> tuple[
 
 
 def bins_needed(lengths: Integer[np.ndarray, "g n"], size: int, *, existing: Sequence[int] = ()) -> int:
-    """Number of bins of one `size` that the fullest group needs after the `existing` bins are full; `NEVER` if a sentence does not fit."""
+    """Number of bins of one `size` that the fullest group needs after the `existing` bins, filled first; `NEVER` if a sentence is longer."""
     bins = [*existing, *repeat(size, lengths.shape[1])]  # a new bin for each sentence is enough
     most = len(existing)
     for group in lengths:
@@ -145,7 +145,7 @@ def balanced_order(lengths: Integer[np.ndarray, " b"], groups: int) -> Integer[n
         keys.sort()
         examples = longest_first[begin : begin + len(keys)]
         new_keys = keys + lengths[examples] * groups
-        # It ends before a group that has more tokens than one that has received an example in this round.
+        # It ends before the first group that has more tokens than one that has just received an example.
         is_too_full = np.minimum.accumulate(new_keys)[:-1] < keys[1:]
         count = int(np.argmax(is_too_full)) + 1 if is_too_full.any() else len(keys)
         receiving = keys[:count] % groups

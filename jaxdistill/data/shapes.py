@@ -90,7 +90,7 @@ class _Needs:
         self.tokens_of_fullest_group = np.array([batch.sum(axis=1).max() for batch in batches])
 
     def with_margin(self) -> list[Shape]:
-        """For each form, a shape that holds the simulated batches, with a margin for unseen ones: else one in a few hundred would not fit."""
+        """For each form, a shape that holds the simulated batches, with a margin, or one of a few hundred others would not fit."""
         tokens = self.tokens_of_fullest_group
         most_tokens = (tokens.mean() + MARGIN_DEVIATIONS * tokens.std()) * (1.0 + MARGIN_SHARE)
         shapes = []

@@ -89,9 +89,7 @@ class Table(NamedTuple):
             with foreign_errors(f"cannot read {self.label}"):  # Arrow does not check that a JSON file is in UTF-8
                 values_by_name = rows[block_begin : block_begin + BATCH_ROWS].to_pydict()
             cells_by_name = {
-                name: [
-                    "" if value is None or value != value else str(value) for value in values
-                ]  # NaN differs from itself
+                name: ["" if value is None or value != value else str(value) for value in values]  # NaN != NaN
                 for name, values in values_by_name.items()
             }
             block = []
@@ -219,7 +217,7 @@ def read(
     headerless: bool = False,
     cache: str = "",
 ) -> Iterator[Row]:
-    """Yields the rows of all specs, empty sentences included; the files of a glob are sorted by path. An `InputError` names the unusable file.
+    """Yields the rows of all specs, empty sentences included; the files of a glob are sorted by path. Errors name the unusable file.
 
     Args:
       columns: `"sentence1|premise"` reads the first of these columns that a file has, `"subject+body"` both, joined with a space.
@@ -366,15 +364,15 @@ def _opened(path: Path) -> Any:
 def _is_quoted(path: Path, changed_ns: int) -> bool:
     """Whether the cells of a `.tsv` are quoted, judged from its first quotes; a log line says so. The result is cached until the time
     of the file's last change, `changed_ns`, is another. Raises `InputError` if a later cell is not quoted properly."""
-    is_quoted = _looks_quoted(path)
-    if is_quoted:
-        problem = f"{path}: the first quotes surround cells, but others do not; write raw:{path} if quotes are text, or quoted:{path}"
-        csv.field_size_limit(2**31 - 1)  # characters; Python's default, 131,072, is less than a long document has
-        with foreign_errors(problem), _opened(path) as file:
-            # Reads all rows, only for `csv.Error`: at a wrong quote, pandas would join rows in silence.
-            deque(csv.reader(file, delimiter="\t", strict=True), maxlen=0)
-        log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
-    return is_quoted
+    if not _looks_quoted(path):
+        return False
+    problem = f"{path}: the first quotes surround cells, but others do not; write raw:{path} if quotes are text, or quoted:{path}"
+    csv.field_size_limit(2**31 - 1)  # characters; Python's default, 131,072, is less than a long document has
+    with foreign_errors(problem), _opened(path) as file:
+        # Reads all rows, only for `csv.Error`: at a wrong quote, pandas would join rows in silence.
+        deque(csv.reader(file, delimiter="\t", strict=True), maxlen=0)
+    log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
+    return True
 
 
 def _looks_quoted(path: Path) -> bool:
@@ -523,7 +521,7 @@ def sources_of(
     with errors_of(argument), foreign_errors("cannot read the text"):
         table = _arrow_table(text, [*named.values(), *numbers])
         names = _requested(table.column_names, named | {name: name for name in numbers})
-        table = table.select(names or table.column_names)
+        table = table.select(names or table.column_names)  # all, if a single column serves as `text`
         return [str(cached_table([table], table.to_pydict()))]
 
 

@@ -259,7 +259,7 @@ def build_store(
     if exclude:
         with errors_of("data.exclude"):
             digests.append(content_digest(exclude))
-    content = _digest(FORMAT, digests, columns, dedupe, list(roles), chunking and chunking.digest)
+    content = _digest(FORMAT, digests, columns, dedupe, list(roles), chunking and chunking.digest)  # of the rows' text
     # The same files, divided otherwise into sources, have the same content but need another store, which counts rows by source.
     files_of_sources = [[len(text.source_files(spec)) for spec in specs]] if len(specs) > 1 else []
     digest = _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length, *files_of_sources)
@@ -272,7 +272,7 @@ def build_store(
         excluded = text.excluded_keys(exclude, identity, cache)
         builder = _Builder(draft, specs, portions, names, tokenizer, max_length, prompts, chunking, excluded, cache)
         portion_rows = builder.tokenise(shown=progress and "tokenising")
-        try:  # a changed file is not the text that the digest names
+        try:  # the text may have changed since the digests were taken
             text.check_unchanged(specs, digests[0])
             if exclude:
                 text.check_unchanged(exclude, digests[1])
@@ -351,7 +351,7 @@ class _Builder:
         return portion_rows
 
     def _append(self, arrays: Mapping[str, np.ndarray], input_rows: int) -> None:
-        """Appends a block's arrays to the files of these names, and notes that the files hold so many more input rows."""
+        """Appends the arrays of a block of `input_rows` to the files of these names, and notes what the files hold."""
         for name, values in arrays.items():
             with open(self.folder / name, "ab") as file:
                 file.write(values.tobytes())  # not `tofile`, which ignores a disk that is full at its last bytes

@@ -77,9 +77,7 @@ def tokenised_words(
     prompt_ends = np.fromiter(map(len, prompts), np.int64, len(prompts))[sentence_of_token]
     is_protected = special | ((prompt_ends > 0) & (ends <= prompt_ends))
     characters = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    sentence_begins = np.cumsum(characters + 1) - (
-        characters + 1
-    )  # in the joined text, with a space after each sentence
+    sentence_begins = np.cumsum(characters + 1) - (characters + 1)  # if a space joins the sentences
     first_character = sentence_begins[sentence_of_token] + np.minimum(begins, characters[sentence_of_token] - 1)
     word_of_token = np.where(is_protected, -1, _words_of_characters(" ".join(sentences))[first_character])
     starts = np.diff(word_of_token, prepend=-1) != 0
