@@ -166,8 +166,8 @@ def prefix(spec: str) -> str:
 
 def suffix(path: Path) -> str:
     """The suffix that tells a file's format, such as `.tsv` for `x.tsv.gz`; empty for an unknown format."""
-    suffixes = [suffix for suffix in map(str.lower, path.suffixes) if suffix not in COMPRESSED]
-    return suffixes[-1] if suffixes and suffixes[-1] in BUILDERS else ""
+    endings = [ending for ending in map(str.lower, path.suffixes) if ending not in COMPRESSED]
+    return endings[-1] if endings and endings[-1] in BUILDERS else ""
 
 
 def is_plain(spec: str) -> bool:
@@ -342,6 +342,7 @@ def _csv_options(path: Path, columns: Mapping[str, str], spec: str, *, headerles
             f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; check the "
             "separator, add a first line such as text, or use .txt for one sentence per line."
         )
+    # Columns without a name, or with another's, are numbered.
     names = [name if name and header.count(name) == 1 else f"column {index}" for index, name in enumerate(header)]
     lacks_header = headerless and len(header) == len(columns) and not {*header} & {*columns.values()}
     if lacks_header:
@@ -433,11 +434,11 @@ def quiet_datasets() -> Iterator[None]:
     import datasets
     from tqdm import tqdm
 
-    with contextlib.ExitStack() as restored:
-        restored.callback(setattr, tqdm, "monitor_interval", tqdm.monitor_interval)
-        restored.callback(datasets.logging.set_verbosity, datasets.logging.get_verbosity())
+    with contextlib.ExitStack() as undo:
+        undo.callback(setattr, tqdm, "monitor_interval", tqdm.monitor_interval)
+        undo.callback(datasets.logging.set_verbosity, datasets.logging.get_verbosity())
         if not datasets.are_progress_bars_disabled():
-            restored.callback(datasets.enable_progress_bars)
+            undo.callback(datasets.enable_progress_bars)
         tqdm.monitor_interval = 0  # starts no thread
         datasets.disable_progress_bars()
         datasets.logging.set_verbosity(logging.CRITICAL)

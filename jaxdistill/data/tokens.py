@@ -242,8 +242,7 @@ def build_store(
       columns: as in `text.read`; must include `text`.
       prompts: maps each role (empty for none) to its prompt, which no view deletes.
       roles: maps columns to roles, for each spec; empty: no sentence has a role.
-      dedupe: keep only the first of rows whose columns are all equal after stripping and case folding, `text` and
-        `second` of pairs in either order. Sentences of different roles differ.
+      dedupe: keep only the first of equal rows, ignoring case, surrounding space, and the order of `text` and `second`, but not roles.
       exclude: specs with the same columns; rows with the same `text` (and `second`), compared likewise but without roles, are left out.
       chunking: splits each cell into chunks, which become rows of one column `text`; `exclude` is compared with whole cells.
     """

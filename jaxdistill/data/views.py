@@ -99,11 +99,11 @@ def viewed(view: View, store: TokenStore, rows: Integer[np.ndarray, " b"], draws
     tokens = store.gather(view.column, rows)
     if not view.is_random:
         return Ragged(tokens.ids, tokens.lengths)
-    kept = kept_words(view, store.counts_of(view.column, rows).words, draws())
+    keep_word = kept_words(view, store.counts_of(view.column, rows).words, draws())
     sentence = np.repeat(np.arange(len(rows)), tokens.lengths)  # of each token, as an index of `rows`
-    # Special tokens and the prompt have word -1. They stay, whatever the last column of `kept` says.
-    keep = (tokens.words < 0) | kept[sentence, tokens.words]
-    return Ragged(tokens.ids[keep], np.bincount(sentence[keep], minlength=len(rows)))
+    # Special tokens and the prompt have word -1. They stay, whatever the last column of `keep_word` says.
+    keep_token = (tokens.words < 0) | keep_word[sentence, tokens.words]
+    return Ragged(tokens.ids[keep_token], np.bincount(sentence[keep_token], minlength=len(rows)))
 
 
 def most_tokens(
