@@ -50,13 +50,13 @@ class Viewed:
         each sentence's first token, with an example's views side by side."""
         ids = np.concatenate([sentences.ids for sentences in by_view])
         lengths = np.concatenate([sentences.lengths for sentences in by_view])
-        firsts = None
+        first_lengths = None
         if any(view.second for view in self.views):
             # In the same batch as pairs, a single sentence counts as the first of a pair.
-            firsts = np.concatenate([part.lengths if part.firsts is None else part.firsts for part in by_view])
+            first_lengths = np.concatenate([part.lengths if part.firsts is None else part.firsts for part in by_view])
         # Reorders the sentences from [views, examples] to [examples, views].
         by_example = np.arange(len(lengths)).reshape(len(by_view), -1).T.ravel()
-        sentences = Ragged(ids, lengths, firsts).taken(by_example)
+        sentences = Ragged(ids, lengths, first_lengths).taken(by_example)
         return packing.filled(sentences, first_slots, shape, pad_id=self.store.pad_id)
 
 
@@ -78,9 +78,8 @@ class _Plan(NamedTuple):
 class Batches:
     """Random access to the batches of a run.
 
-    Each epoch shuffles the sentences anew and drops the last, incomplete batch. With `weights`, an epoch has the same
-    number of sentences; each source reshuffles and repeats its sentences to fill its share. With `sources`, a batch has
-    sentences of one source, and an epoch spreads the batches of each source evenly.
+    Each epoch shuffles the sentences anew and drops the last, incomplete batch. With `weights`, each source reshuffles and repeats its
+    sentences to fill its share of the epoch. With `sources`, a batch has sentences of one source, whose batches are spread evenly.
 
     Args:
       student: what the student reads. A random view that repeats is drawn anew; its n-th use keeps the same words as the teacher's n-th.

@@ -103,7 +103,7 @@ def first_fit(lengths: Integer[np.ndarray, " n"], bins: Iterable[int]) -> tuple[
 
 
 def bins_needed(lengths: Integer[np.ndarray, "g n"], size: int, *, existing: Sequence[int] = ()) -> int:
-    """Number of bins of one `size` that the fullest group needs after the `existing` bins, filled first; `NEVER` if a sentence is longer."""
+    """Number of bins of one `size` that the fullest group needs after the `existing` bins, filled first; `NEVER` if bins are too short."""
     bins = [*existing, *repeat(size, lengths.shape[1])]  # a new bin for each sentence is enough
     most = len(existing)
     for group in lengths:

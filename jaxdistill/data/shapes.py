@@ -90,14 +90,15 @@ class _Needs:
         self.tokens_of_fullest_group = np.array([batch.sum(axis=1).max() for batch in batches])
 
     def with_margin(self) -> list[Shape]:
-        """For each form, a shape that holds the simulated batches, with a margin, or one of a few hundred others would not fit."""
+        """For each form, a shape for the simulated batches with a margin, without which one unseen batch in a few hundred would not fit."""
         tokens = self.tokens_of_fullest_group
         most_tokens = (tokens.mean() + MARGIN_DEVIATIONS * tokens.std()) * (1.0 + MARGIN_SHARE)
         shapes = []
         for index, (length, parts) in enumerate(self.forms):
             whole, divided = int(self.whole[:, index].max()), int(self.divided[:, index].max())
             least_rows = math.ceil(most_tokens / length)
-            whole = max(whole, least_rows) if parts == 1 else whole + 1  # 1 for one more long sentence
+            # With divided rows, whole ones are for long sentences, of which an unseen batch may have one more.
+            whole = max(whole, least_rows) if parts == 1 else whole + 1
             divided = max(divided, least_rows - whole)
             shapes.append(Shape(whole + divided, length, divided, parts))
         return shapes

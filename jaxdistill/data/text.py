@@ -253,12 +253,17 @@ def tables(
             label = "the text in memory"
         selected = _chosen_columns(named, dataset.column_names, spec, label)
         dataset = dataset.select_columns(list(dict.fromkeys(chain.from_iterable(selected))))  # each once
-        for name, feature in dataset.features.items():
-            kind = getattr(feature, "dtype", "mixed values" if type(feature).__name__ == "Json" else "list")
-            is_readable = kind in ("string", "large_string", "null") or (numbers and re.match(r"u?int|float", kind))
-            if not is_readable:
-                raise InputError(f"{label}: column {name!r} holds {kind}, not text.")
+        _check_kinds(dataset, label, numbers=numbers)
         yield Table(dataset, selected, label)
+
+
+def _check_kinds(dataset: "Dataset", label: str, *, numbers: bool) -> None:
+    """Raises `InputError` if a column does not hold text, or numbers if these are allowed."""
+    for name, feature in dataset.features.items():
+        kind = getattr(feature, "dtype", "mixed values" if type(feature).__name__ == "Json" else "list")
+        is_readable = kind in ("string", "large_string", "null") or (numbers and re.match(r"u?int|float", kind))
+        if not is_readable:
+            raise InputError(f"{label}: column {name!r} holds {kind}, not text.")
 
 
 def _chosen_columns(named: Mapping[str, str], available: Sequence[str], spec: str, label: str) -> list[tuple[str, ...]]:
@@ -579,19 +584,26 @@ def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, 
     `text`, which is not checked here. Raises `InputError` for a column that all sources lack."""
     if not separate:
         return [Portion(source, columns, [roles[source][name] for name in columns]) for source in range(len(specs))]
-    found, errors = [], {}
-    for source, spec in enumerate(specs):
-        for name, file_name in columns.items():
-            try:
-                if name != TEXT:
-                    next(tables(spec, {name: file_name}), None)  # raises `MissingColumn`
-                found.append(Portion(source, {name: file_name}, [roles[source][name]]))
-            except MissingColumn as error:
-                errors[name] = error
-    for name, error in errors.items():
-        if not any(name in portion.columns for portion in found):
-            raise error
-    return found
+    found = []
+    for name, file_name in columns.items():
+        column, errors = {name: file_name}, []
+        for source, spec in enumerate(specs):
+            error = None if name == TEXT else _missing_column(spec, column)
+            if error is None:
+                found.append(Portion(source, column, [roles[source][name]]))
+            else:
+                errors.append(error)
+        if errors and len(errors) == len(specs):
+            raise errors[-1]
+    return sorted(found, key=lambda portion: portion.source)
+
+
+def _missing_column(spec: str, columns: ColumnNames) -> MissingColumn | None:
+    """The error that reading a source's first table raises if it lacks one of the columns; None if it has all."""
+    try:
+        next(tables(spec, columns), None)
+    except MissingColumn as error:
+        return error
 
 
 def text_key(text: str) -> int:

@@ -254,6 +254,7 @@ def build_store(
     least = tokens_around(tokenizer, prompts.values()) + 1
     if max_length < least:
         raise InputError(f"max_length={max_length} leaves no token for the text; the minimum is {least}.")
+    # The folder is named by a digest of everything that determines the store.
     digests = [content_digest(specs)]
     if exclude:
         with errors_of("data.exclude"):

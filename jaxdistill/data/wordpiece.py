@@ -13,7 +13,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,52 @@ def train_wordpiece(
         return chain.from_iterable(read(specs, columns, cache=str(cache_folder)))
 
     def write(unfinished: Path) -> None:
-        tokenizer, settings = _trained(texts, entries)
+        normalizer: Any = normalizers.BertNormalizer(strip_accents=False)
+        counts = Counter[str]()
+        in_long_runs = 0
+        for text in texts():
+            normal = normalizer.normalize_str(text)
+            counts.update(normal)
+            in_long_runs += sum(map(len, LONG_RUN.findall(normal)))
+        visible = (character for character in counts if not character.isspace())
+        characters = sorted(visible, key=lambda character: (-counts[character], character))  # ties by code point
+        characters = characters[: min(MAX_CHARACTERS, (entries - len(SPECIAL)) // 4)]
+        words: Any = pre_tokenizers.BertPreTokenizer()
+        settings = SETTINGS
+        if in_long_runs / max(counts.total(), 1) > MAX_IN_LONG_RUNS:
+            # In text without spaces, one rare character, or a length above 100, would make a sentence a single unknown token.
+            rare_character = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in characters) + "]")
+            short_piece = Regex(".{1,100}")
+            splits = [pre_tokenizers.Split(pattern, "isolated") for pattern in (rare_character, short_piece)]
+            words = pre_tokenizers.Sequence([words, *splits])
+            # Not `BertTokenizer`, which would not split long runs.
+            names = ["input_ids", "token_type_ids", "attention_mask"]
+            settings = SPECIAL | {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": names}
+
+        def bert_like(model: models.WordPiece) -> Tokenizer:
+            tokenizer = Tokenizer(model)
+            tokenizer.normalizer = normalizer
+            tokenizer.pre_tokenizer = words
+            return tokenizer
+
+        # In the draft, pieces such as `##a` are special tokens, which fixes their order. Only its vocabulary is used.
+        draft = bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]))
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=entries,
+            min_frequency=2,
+            special_tokens=[*SPECIAL.values(), *(f"##{character}" for character in characters)],
+            initial_alphabet=characters,
+            limit_alphabet=len(characters),
+            show_progress=False,
+        )
+        draft.train_from_iterator(texts(), trainer)
+        tokenizer = bert_like(models.WordPiece(draft.get_vocab(), unk_token=SPECIAL["unk_token"]))
+        tokenizer.add_special_tokens(list(SPECIAL.values()))
+        special = [(token, tokenizer.token_to_id(token)) for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])]
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=special
+        )
+        tokenizer.decoder = decoders.WordPiece(prefix="##")
         check_unchanged(specs, text_digest)  # else the folder would be named by another text
         tokenizer.save(str(unfinished / "tokenizer.json"))
         tokenizer.model.save(str(unfinished))  # `vocab.txt`
@@ -62,59 +107,3 @@ def train_wordpiece(
     if not folder.is_dir():
         make_folder_atomic(folder, write, what="the tokenizer")
     return folder
-
-
-def _trained(texts: Callable[[], Iterable[str]], entries: int) -> tuple[Tokenizer, dict[str, Any]]:
-    """A tokenizer of at most `entries` pieces, and its `tokenizer_config.json`. Calls `texts` twice, to read them all each time."""
-    normalizer: Any = normalizers.BertNormalizer(strip_accents=False)
-    most_characters = min(MAX_CHARACTERS, (entries - len(SPECIAL)) // 4)
-    characters, has_spaces = _characters(map(normalizer.normalize_str, texts()), most_characters)
-    words: Any = pre_tokenizers.BertPreTokenizer()
-    settings = SETTINGS
-    if not has_spaces:
-        # In text without spaces, one rare character, or a length above 100, would make a sentence a single unknown token.
-        rare_character = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in characters) + "]")
-        short_piece = Regex(".{1,100}")
-        splits = [pre_tokenizers.Split(pattern, "isolated") for pattern in (rare_character, short_piece)]
-        words = pre_tokenizers.Sequence([words, *splits])
-        # Not `BertTokenizer`, which would not split long runs.
-        names = ["input_ids", "token_type_ids", "attention_mask"]
-        settings = SPECIAL | {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": names}
-
-    def bert_like(model: models.WordPiece) -> Tokenizer:
-        tokenizer = Tokenizer(model)
-        tokenizer.normalizer = normalizer
-        tokenizer.pre_tokenizer = words
-        return tokenizer
-
-    # In the draft, pieces such as `##a` are special tokens, which fixes their order. Only its vocabulary is used.
-    draft = bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]))
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=entries,
-        min_frequency=2,
-        special_tokens=[*SPECIAL.values(), *(f"##{character}" for character in characters)],
-        initial_alphabet=characters,
-        limit_alphabet=len(characters),
-        show_progress=False,
-    )
-    draft.train_from_iterator(texts(), trainer)
-    tokenizer = bert_like(models.WordPiece(draft.get_vocab(), unk_token=SPECIAL["unk_token"]))
-    tokenizer.add_special_tokens(list(SPECIAL.values()))
-    special = [(token, tokenizer.token_to_id(token)) for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=special
-    )
-    tokenizer.decoder = decoders.WordPiece(prefix="##")
-    return tokenizer, settings
-
-
-def _characters(texts: Iterable[str], most: int) -> tuple[list[str], bool]:
-    """The `most` most frequent visible characters, and whether the texts are written with spaces."""
-    counts = Counter[str]()
-    in_long_runs = 0
-    for text in texts:
-        counts.update(text)
-        in_long_runs += sum(map(len, LONG_RUN.findall(text)))
-    visible = (character for character in counts if not character.isspace())
-    by_frequency = sorted(visible, key=lambda character: (-counts[character], character))  # ties by code point
-    return by_frequency[:most], in_long_runs / max(counts.total(), 1) <= MAX_IN_LONG_RUNS
