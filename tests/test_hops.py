@@ -49,7 +49,7 @@ def watched(patched: pytest.MonkeyPatch, *functions) -> set[str]:
 def test_options_texts_and_checkpoints_pass_through_few_files(tmp_path):
     with pytest.MonkeyPatch.context() as patched:
         option = watched(patched, (ConGen, "__init__"), (ConGen, "__call__"))
-        steps = (text.Table, "cells"), (tokens, "tokenised_words"), (packing, "filled"), (mesh, "place_batch")
+        steps = (text.Table, "blocks"), (tokens, "tokenised_words"), (packing, "filled"), (mesh, "place_batch")
         line = watched(patched, *steps)
         options = {"objective.alpha": 1, "run.steps": 1, "evals.best": "last"}
         main.main([*tiny_arguments(tmp_path, **options), f"--workdir={tmp_path / 'w'}"])

@@ -1,7 +1,7 @@
 """Makes batches as a pure function of (seed, step), so that a resumed run needs no iterator state.
 
-Order, groups and shape of a batch follow from lengths and random draws alone, without reading a token. Each process plans
-all groups this way, then reads and packs only its own, so the batch is the same for any number of processes.
+Order, groups and shape of a batch follow from lengths and random draws alone, without reading a token. Each process plans all groups
+this way, then reads and packs only its own, so the batch is the same for any number of processes.
 """
 
 import math
@@ -34,7 +34,7 @@ QUEUE_SEED = 16349
 
 
 class Viewed:
-    """What the student or the teacher reads: views of a tokenised text. `names` are the names of the views, see `views.py`."""
+    """What the student or the teacher reads: views of a tokenised text, by their names, such as `text` or `delete_words:0.2`."""
 
     def __init__(self, store: TokenStore, names: Sequence[str]):
         self.store = store
@@ -45,18 +45,19 @@ class Viewed:
         columns = {view.column for view in self.views if view.is_random}
         return max((int(self.store.counts_of(column, rows).words.max(initial=1)) for column in columns), default=1)
 
-    def tokens(self, parts: Sequence[Ragged], first: Integer[np.ndarray, "g n"], shape: Shape) -> Tokens:
-        """Writes examples into padded arrays. `parts` has the sentences of each view, `first` the slot of each sentence's first token;
-        in it, an example's views are adjacent."""
-        ids = np.concatenate([part.ids for part in parts])
-        lengths = np.concatenate([part.lengths for part in parts])
+    def tokens(self, by_view: Sequence[Ragged], first_slots: Integer[np.ndarray, "g n"], shape: Shape) -> Tokens:
+        """Writes examples into padded arrays. `by_view` has, for each view, a sentence of each example. `first_slots` has the slot of
+        each sentence's first token, with an example's views side by side."""
+        ids = np.concatenate([sentences.ids for sentences in by_view])
+        lengths = np.concatenate([sentences.lengths for sentences in by_view])
         first_lengths = None
         if any(view.second for view in self.views):
-            # The sentences of single views count as the first of a pair.
-            first_lengths = np.concatenate([part.lengths if part.firsts is None else part.firsts for part in parts])
-        by_example = np.arange(len(lengths)).reshape(len(parts), -1).T.ravel()
+            # In the same batch as pairs, a single sentence counts as the first of a pair.
+            first_lengths = np.concatenate([part.lengths if part.firsts is None else part.firsts for part in by_view])
+        # Reorders the sentences from [views, examples] to [examples, views].
+        by_example = np.arange(len(lengths)).reshape(len(by_view), -1).T.ravel()
         sentences = Ragged(ids, lengths, first_lengths).taken(by_example)
-        return packing.filled(sentences, first, shape, pad_id=self.store.pad_id)
+        return packing.filled(sentences, first_slots, shape, pad_id=self.store.pad_id)
 
 
 class _Plan(NamedTuple):
@@ -66,24 +67,22 @@ class _Plan(NamedTuple):
     """Store rows in the order of the epoch."""
     order: Integer[np.ndarray, " b"]
     """Examples of the batch in group order, as indices of `rows`."""
-    slots: list[Integer[np.ndarray, "g n"]]
-    """Slots to reserve for each sentence, at least its length; group-major, an example's views adjacent."""
+    bounds: list[Integer[np.ndarray, "g n"]]
+    """Upper bound of each sentence's length, with an example's views side by side."""
     readers: list[list[Reader]]
-    """One per view."""
+    """One reader per view."""
     terms: SourceTerms
-    """What this batch trains; views that no trained term reads have a single padding token per sentence."""
+    """What this batch trains. In views that no trained term reads, each sentence is a single padding token."""
 
 
 class Batches:
     """Random access to the batches of a run.
 
-    Each epoch shuffles the sentences anew and drops the last, incomplete batch. With `weights`, an epoch has the same
-    number of sentences; each source reshuffles and repeats its sentences to fill its share. With `sources`, a batch has
-    sentences of one source, and an epoch spreads the batches of each source evenly.
+    Each epoch shuffles the sentences anew and drops the last, incomplete batch. With `weights`, each source reshuffles and repeats its
+    sentences to fill its share of the epoch. With `sources`, a batch has sentences of one source, whose batches are spread evenly.
 
     Args:
-      student: what the student reads. Repeated views are drawn independently; the n-th use of a view keeps the same words for
-        student and teacher.
+      student: what the student reads. A random view that repeats is drawn anew; its n-th use keeps the same words as the teacher's n-th.
       teacher: what a live teacher reads, of the same rows; or its stored vectors, one array `[rows, e]` per view.
       weights: relative sampling weight of each source; empty: all sentences are sampled equally often.
       sources: for each source, the terms of the objective that its batches train; empty: batches mix the sources.
@@ -127,10 +126,10 @@ class Batches:
                 f"{batch_size}; add text, or reduce --config.data.batch_size."
             )
         self._sources, self._with_keys = sources, with_keys
-        if sources and not weights:
+        if sources and not weights:  # each source gets batches in proportion to its rows
             weights = store.source_rows
-        self._shares = _shares(store, self.trained, weights, batch_size if sources else 1)
-        self._most_draws = max(stream.store.max_length for stream in self._streams)
+        self._shares = _shares(store, self.trained, weights, unit=batch_size if sources else 1)
+        self._draws_per_row = max(stream.store.max_length for stream in self._streams)  # words are at most tokens
         self._epoch = lru_cache(maxsize=2)(self._epoch_rows)
         self._max_shapes, self._divided = max_shapes, divided
 
@@ -141,7 +140,7 @@ class Batches:
     @cached_property
     def shapes(self) -> tuple[Shapes, ...]:
         """Possible shapes of a batch, smallest first: each has one shape per stream."""
-        batches = [self._plan(step).slots for step in range(SIMULATED_STEPS)]
+        batches = [self._plan(step).bounds for step in range(SIMULATED_STEPS)]
         longest = [max(view.longest(stream.store) for view in stream.views) for stream in self._streams]
         return choose_shapes(batches, longest, most=self._max_shapes, divided=self._divided)
 
@@ -153,51 +152,50 @@ class Batches:
     def batch_at(self, step: int) -> Batch:
         """This process's groups of a step's batch; steps count from 0."""
         plan = self._plan(step)
-        examples = plan.order.reshape(self.groups, -1)[self._local].ravel()
-        streams = [
-            stream.tokens([read(examples) for read in readers], first, shape)
-            for stream, readers, (first, shape) in zip(self._streams, plan.readers, self._packed(plan), strict=True)
-        ]
+        examples = plan.order.reshape(self.groups, -1)[self._local].ravel()  # this process's, as indices of `plan.rows`
         rows = plan.rows[examples]
-        targets = active = keys = None
+        streams = [
+            stream.tokens([read(examples) for read in readers], slots[self._local], shape)
+            for stream, readers, (slots, shape) in zip(self._streams, plan.readers, self._packed(plan), strict=True)
+        ]
+        targets = active = None
         if self._targets:
             targets = np.stack([np.asarray(target[rows], np.float32) for target in self._targets], axis=1)
         if plan.terms.active:
             active = np.tile(np.array(plan.terms.active, np.float32), (len(rows), 1))
-        if self._with_keys:  # [examples, views, 2]: hashes of the columns that the student's views read
-            store, columns = self._student.store, [view.column for view in self._student.views]
-            hashed = {column: [text_key(store.text(column, row)) for row in rows] for column in {*columns} - {TEXT}}
-            hashed[TEXT] = store.keys[rows].tolist()  # already hashed
-            by_view = np.array([hashed[column] for column in columns], np.uint64)
-            keys = np.ascontiguousarray(by_view.T)[..., None].view(np.uint32)
+        keys = self._view_keys(rows) if self._with_keys else None
         return Batch(streams[0], streams[1] if len(streams) > 1 else None, targets, keys, active)
 
-    def _packed(self, plan: _Plan) -> list[tuple[Integer[np.ndarray, "local n"], Shape]]:
-        """For each stream, the first slot of each sentence of this process's groups, and the shape of the batch. It is the smallest
-        that holds all groups, those of other processes included, because all must run the same program."""
+    def _view_keys(self, rows: Integer[np.ndarray, " m"]) -> Integer[np.ndarray, "m v 2"]:
+        """64-bit hashes of the texts that the student's views read, before words are deleted, as two 32-bit halves each."""
+        store = self._student.store
+        by_view = []
+        for view in self._student.views:
+            is_hashed = view.column == TEXT  # the store has the hashes of this column
+            by_view.append(store.keys[rows] if is_hashed else [text_key(store.text(view.column, row)) for row in rows])
+        return np.stack([np.array(keys, np.uint64) for keys in by_view], axis=1)[..., None].view(np.uint32)
+
+    def _packed(self, plan: _Plan) -> list[tuple[Integer[np.ndarray, "g n"], Shape]]:
+        """For each stream, the first slot of each sentence, and the shape that holds the batch. The shapes are the smallest that hold
+        all groups, those of other processes included, because all processes must run the same program."""
         for shapes in self.shapes:
-            packed = []
-            for slots, shape in zip(plan.slots, shapes, strict=True):
-                first = packing.first_slots(slots, shape)
-                if first is None:
-                    break
-                packed.append((first[self._local], shape))
-            if len(packed) == len(shapes):
+            first_slots = map(packing.first_slots, plan.bounds, shapes)
+            packed = [(slots, shape) for slots, shape in zip(first_slots, shapes, strict=True) if slots is not None]
+            if len(packed) == len(shapes):  # every stream fits
                 return packed
         raise AssertionError("the last shape holds any batch")
 
     def _plan(self, step: int) -> _Plan:
-        """Plans a step's batch from lengths and random draws. The order depends only on the student's lengths, so that a live teacher
-        and stored targets train the same."""
-        epoch, index = divmod(step, self.steps_per_epoch)
-        rows = self._epoch(epoch)[index * self.batch_size : (index + 1) * self.batch_size]
-        width = max(stream.most_words(rows) for stream in self._streams)
-        draws_of_use = lru_cache(partial(self._draws, step, width))
-        terms = SourceTerms((), (set(), set()))
-        if self._sources:  # all rows are of the same one
+        """Plans a step's batch from lengths and random draws."""
+        epoch, index_in_epoch = divmod(step, self.steps_per_epoch)
+        rows = self._epoch(epoch)[index_in_epoch * self.batch_size : (index_in_epoch + 1) * self.batch_size]
+        terms = SourceTerms(active=(), unread=(set(), set()))  # batches that mix the sources train all terms
+        if self._sources:  # all rows have the source of the first
             source_ends = np.cumsum(self._student.store.source_rows)
             terms = self._sources[np.searchsorted(source_ends, rows[0], side="right")]
-        readers, lengths = [], []
+        width = max(stream.most_words(rows) for stream in self._streams)
+        draws_of_use = lru_cache(partial(self._draws, step, width))  # shared by the student's and the teacher's views
+        readers, bounds_by_view = [], []
         # Not strict: without a live teacher, there is no stream for the teacher's views.
         for stream, unread in zip(self._streams, terms.unread, strict=False):
             planned = []
@@ -209,45 +207,45 @@ class Batches:
                     earlier_uses = stream.views[:index].count(view)
                     planned.append(_planned_view(view, stream.store, rows, partial(draws_of_use, earlier_uses)))
             readers.append([reader for reader, _ in planned])
-            lengths.append(np.stack([bounds for _, bounds in planned]))
-        order = packing.balanced_order(lengths[0].sum(axis=0), self.groups)
-        slots = [of_views[:, order].T.reshape(self.groups, -1) for of_views in lengths]
-        return _Plan(rows, order, slots, readers, terms)
+            bounds_by_view.append(np.stack([bounds for _, bounds in planned]))  # [views, b]
+        # By the student's lengths alone, so that a live teacher and stored targets train the same.
+        order = packing.balanced_order(bounds_by_view[0].sum(axis=0), self.groups)
+        # From [views, b] to [groups, n], with an example's views side by side.
+        bounds = [view_bounds[:, order].T.reshape(self.groups, -1) for view_bounds in bounds_by_view]
+        return _Plan(rows, order, bounds, readers, terms)
 
-    def _draws(self, step: int, width: int, use: int) -> Float[np.ndarray, "b draws"]:
-        """Random numbers in [0, 1) for one use of a random view, a function of (seed, step, `use`); uses count from 0. To make them
-        independent of `width`, each row draws one number per token of the longest possible sentence, and keeps the first."""
-        numbers = np.empty((self.batch_size, width))
+    def _draws(self, step: int, width: int, use: int) -> Float[np.ndarray, "b width"]:
+        """Random numbers in [0, 1), a function of (seed, step, `use`), where `use` counts the uses of a view from 0. Each row draws as
+        many as the longest possible sentence has tokens, and keeps the first `width`, so that no number depends on `width`."""
 
-        def fill(block: slice) -> None:
-            # Jumps to the block's place in a single random stream, so the numbers do not depend on the size of the blocks.
-            bits = np.random.PCG64([self.seed, 1, step, use]).advance(block.start * self._most_draws)
-            part = numbers[block]
-            part[:] = np.random.Generator(bits).random((len(part), self._most_draws))[:, :width]
+        def draw(block: slice) -> Float[np.ndarray, "n width"]:
+            # Skips the numbers of earlier blocks in one random stream, so that the numbers do not depend on the size of the blocks.
+            bits = np.random.PCG64([self.seed, 1, step, use]).advance(block.start * self._draws_per_row)
+            numbers = np.random.Generator(bits).random((block.stop - block.start, self._draws_per_row))
+            return numbers[:, :width].copy()  # frees the others
 
-        _in_blocks(fill, self.batch_size)
-        return numbers
+        return _in_blocks(draw, self.batch_size)
 
     def _epoch_rows(self, epoch: int) -> Integer[np.ndarray, " rows"]:
         """The rows of an epoch, shuffled: all of them; with weights, each source's share; with sources, whole batches of each."""
         generator = np.random.default_rng([self.seed, 0, epoch])
         if not self._shares:
             return generator.permutation(self.trained)
-        parts = []
-        # A source is an endless sequence of permutations of its rows; epoch i takes i * share to (i + 1) * share.
-        # This needs no state: only the permutations that overlap the epoch are drawn.
+        by_source = []
+        # A source is an endless sequence of permutations. Epoch i takes rows i * share to (i + 1) * share; only what it overlaps is drawn.
         for source, (rows, share) in enumerate(self._shares):
             begin, end = epoch * share, (epoch + 1) * share
             passes = range(begin // len(rows), math.ceil(end / len(rows)))
             orders = [np.random.default_rng([self.seed, 2, source, number]).permutation(rows) for number in passes]
-            skipped = begin - passes.start * len(rows)
-            parts.append(np.concatenate([rows[:0], *orders])[skipped : skipped + share])  # no orders if the share is 0
+            overlapped = np.concatenate([rows[:0], *orders])  # without orders if the share is 0
+            by_source.append(overlapped[begin % len(rows) :][:share])
+        epoch_rows = np.concatenate(by_source)
         if not self._sources:
-            return generator.permutation(np.concatenate(parts))
+            return generator.permutation(epoch_rows)
         # Batch i of a source's n batches is due at (i + 0.5) / n of the epoch, which spreads each source evenly.
-        counts = [len(part) // self.batch_size for part in parts]
+        counts = [len(rows) // self.batch_size for rows in by_source]
         due = np.concatenate([(np.arange(count) + 0.5) / count for count in counts])
-        return np.concatenate(parts).reshape(-1, self.batch_size)[np.argsort(due, kind="stable")].ravel()
+        return epoch_rows.reshape(-1, self.batch_size)[np.argsort(due, kind="stable")].ravel()
 
 
 def padding_share(batch: Batch) -> float:
@@ -259,47 +257,44 @@ def padding_share(batch: Batch) -> float:
 def _planned_view(
     view: views.View, store: TokenStore, rows: Integer[np.ndarray, " b"], draws: views.Draws
 ) -> tuple[Reader, Integer[np.ndarray, " b"]]:
-    """A reader of `rows` under a view, and an upper bound of each sentence's length. `draws` is called often; it must cache."""
-    if view.changes_text:  # its lengths are only known after tokenising
+    """A reader of `rows` under a view, and an upper bound of each sentence's length. `draws` is called often, so it must be cached."""
+    if view.changes_text:  # lengths are only known after tokenising
         sentences = views.viewed(view, store, rows, draws)
         return sentences.taken, sentences.lengths
     if view.is_random:
         draws()  # now, or each thread below would compute them
-    bounds = np.empty(len(rows), np.int64)
-
-    def bound(block: slice) -> None:
-        bounds[block] = views.most_tokens(view, store, rows[block], lambda: draws()[block])
 
     def read(examples: Integer[np.ndarray, " m"]) -> Ragged:
         return views.viewed(view, store, rows[examples], lambda: draws()[examples])
 
-    _in_blocks(bound, len(rows))
-    return read, bounds
+    def bounds(block: slice) -> Integer[np.ndarray, " n"]:
+        return views.most_tokens(view, store, rows[block], lambda: draws()[block])
+
+    return read, _in_blocks(bounds, len(rows))
 
 
-def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float], size: int) -> list[tuple[np.ndarray, int]]:
-    """For each source, its part of `rows`, and how many of them an epoch takes, a multiple of `size`. Empty without `weights`."""
+def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float], unit: int) -> list[tuple[np.ndarray, int]]:
+    """For each source, its part of `rows`, and how many rows an epoch takes of it, a multiple of `unit`. Empty without `weights`."""
     if not weights:
         return []
     # Rounding the cumulative ends, not each count, makes the counts add up to the epoch exactly.
-    ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * (len(rows) // size)
-    counts = np.diff(np.round(ends).astype(int), prepend=0) * size
+    ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * (len(rows) // unit)
+    counts = np.diff(np.round(ends).astype(int), prepend=0) * unit
     source_of_row = np.repeat(np.arange(len(weights)), store.source_rows)[rows]
     parts = [rows[source_of_row == source] for source in range(len(weights))]
     for number, part in enumerate(parts, 1):
         if not len(part):
             raise InputError(f"source {number} of data.text has no sentence to train on; remove it.")
-    if size > 1 and not all(counts):
-        problem = f"source {np.argmin(counts) + 1} of data.text has none of the {len(rows) // size} batches of an epoch"
+    if unit > 1 and not all(counts):
+        problem = f"source {np.argmin(counts) + 1} of data.text has none of the {len(rows) // unit} batches of an epoch"
         raise InputError(f"{problem}; raise its data.weights, or reduce --config.data.batch_size.")
     return list(zip(parts, counts.tolist(), strict=True))
 
 
-def _in_blocks(work: Callable[[slice], None], rows: int) -> None:
-    """Calls `work` on each block of rows, in several threads."""
+def _in_blocks(compute: Callable[[slice], np.ndarray], rows: int) -> np.ndarray:
+    """Concatenates what `compute` returns for each block of rows, in several threads."""
     blocks = [slice(begin, min(begin + BLOCK_ROWS, rows)) for begin in range(0, rows, BLOCK_ROWS)]
     if len(blocks) == 1:
-        return work(blocks[0])
+        return compute(blocks[0])
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1), "batches") as threads:  # numpy releases the interpreter lock
-        for _ in threads.map(work, blocks):
-            pass  # iterating raises the error of a block
+        return np.concatenate(list(threads.map(compute, blocks)))

@@ -4,9 +4,8 @@ Sentences of any language end as Unicode says (UAX #29, https://www.unicode.org/
 differences, because a missed end costs less here than a wrong one:
 
 - A mark such as `?` or `.` ends a sentence only before white space; full-width marks (`。`, `！`) need none.
-- A full stop does not end a sentence after a single letter (`U.S. Army`, `z. B. Wien`), an abbreviation without vowels
-  (`Dr.`, `bzw.`), one of a few others (`Prof.`), a number of one or two digits (`3. Oktober`), or between a short word and
-  a number (`Fig. 3`).
+- A full stop does not end a sentence after a single letter (`U.S. Army`, `z. B. Wien`), an abbreviation without vowels (`Dr.`, `bzw.`),
+  one of a few others (`Prof.`), a number of one or two digits (`3. Oktober`), or between a short word and a number (`Fig. 3`).
 - An empty line ends a sentence; a single line break does not.
 """
 
@@ -14,7 +13,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise
 
 import numpy as np
@@ -46,9 +45,9 @@ _SHORT_WORD = regex.compile(r"(?<!\p{L})\p{L}{1,4}$")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chunking:
-    """How texts are split. Each chunk's length is drawn uniformly from `least` to `most` tokens. The text seeds the generator, so the
-    same text always gives the same chunks. A chunk ends at the first sentence end at or after the drawn length, or at the last one
-    that `most` allows. A sentence above `most` is split between words, and a word above `most` between tokens."""
+    """How texts are split. Each chunk's length is drawn uniformly from `least` to `most` tokens, by a generator that the text seeds, so
+    that the same text always gives the same chunks. A chunk ends at the first sentence end at or after the drawn length, or at the last
+    one that `most` allows. A sentence above `most` is split between words, and a word above `most` between tokens."""
 
     tokenizer: Tokenizer
     """Counts the tokens; its truncation and padding settings are ignored."""
@@ -72,47 +71,54 @@ class Chunking:
             chunks_of_texts = []
             for text, encoding in zip(batch, encodings, strict=True):
                 ends = np.fromiter((end for _, end in encoding.offsets), np.int64, len(encoding))
-                cuts = self._cuts(text, np.maximum.accumulate(ends)) if len(ends) else []
-                parts = (text[start:end].strip() for start, end in pairwise([0, *cuts]))
-                chunks_of_texts.append([part for part in parts if part])
-            # A chunk may exceed `most`: its first word, now without a space before it, may have more tokens than in the text.
+                chunk_ends = self._chunk_ends(text, np.maximum.accumulate(ends)) if len(ends) else []
+                chunks = (text[start:end].strip() for start, end in pairwise([0, *chunk_ends]))
+                chunks_of_texts.append([chunk for chunk in chunks if chunk])
+            # Counts again: without the space before it, a chunk's first word may have more tokens than in the text.
             counts = map(len, tokenizer.encode_batch(list(chain(*chunks_of_texts)), add_special_tokens=False))
             for chunks in chunks_of_texts:
                 fitting = []
                 for chunk in chunks:
                     excess = next(counts) - self.most
-                    if excess <= 0 or self.most == 1:  # a character may have more tokens than any limit
+                    if excess <= 0 or self.most == 1:  # 1 cannot be lowered, and a character may have more tokens
                         fitting.append(chunk)
                     else:
                         shorter = dataclasses.replace(self, most=max(self.most - excess, 1), least=0)
                         fitting += next(shorter.split([chunk]))
                 yield fitting
 
-    def _cuts(self, text: str, token_ends: Integer[np.ndarray, " t"]) -> list[int]:
+    def _chunk_ends(self, text: str, token_ends: Integer[np.ndarray, " t"]) -> list[int]:
         """Ends of a text's chunks, as indices of its characters; `token_ends` are the ascending ends of its tokens."""
-        if len(token_ends) <= self.least or (len(token_ends) <= self.most and not self.least):
-            return [len(text)]
+        least = self.least or self.most
+        if len(token_ends) <= least:
+            return [len(text)]  # one chunk, whatever length would be drawn
         word_ends = [*(space.end() for space in _SPACES.finditer(text)), len(text)]
-        # Where a chunk may end, from best to worst: after sentences, words, tokens; and the number of tokens before each end.
-        by_level = [np.asarray(ends) for ends in (sentence_ends(text), word_ends, np.unique(token_ends))]
-        levels = [(ends, np.searchsorted(token_ends, ends, side="right")) for ends in by_level]
+        # Where a chunk may end: after a sentence, else after a word, else after a token.
+        allowed_ends = [np.asarray(ends) for ends in (sentence_ends(text), word_ends, np.unique(token_ends))]
+        levels = [(ends, np.searchsorted(token_ends, ends, side="right")) for ends in allowed_ends]
         key = hashlib.blake2b(text.encode(), digest_size=8).digest()
         generator = np.random.default_rng(int.from_bytes(key))
-        cuts = []
+        chunk_ends = []
         begin = 0  # number of tokens before the next chunk
         while begin < len(token_ends):
-            drawn_length = int(generator.integers(self.least, self.most + 1)) if self.least else self.most
-            for level in levels:
-                ends, tokens_before = level
-                # The ends from `first` to before `stop` give a chunk of 1 to `most` tokens.
-                first, stop = np.searchsorted(tokens_before, [begin, begin + self.most], side="right")
-                if first < stop:
-                    break
-            # The drawn length, as far as an end allows. A character of more than `most` tokens is a chunk nevertheless.
-            chosen = min(int(np.searchsorted(tokens_before, begin + drawn_length)), max(stop - 1, first))
-            cuts.append(int(ends[chosen]))
-            begin = int(tokens_before[chosen])
-        return cuts
+            length = int(generator.integers(least, self.most + 1))
+            end, begin = self._next_end(levels, begin, length)
+            chunk_ends.append(end)
+        return chunk_ends
+
+    def _next_end(self, levels: Sequence[tuple[np.ndarray, ...]], begin: int, length: int) -> tuple[int, int]:
+        """Where the chunk that begins at token `begin` ends, ideally after `length` tokens: the index of a character, and the number of
+        tokens before it. `levels` has arrays of possible ends; the first level with one within `most` tokens is used."""
+        for ends, tokens_before in levels:
+            # The ends from `first` to before `stop` give a chunk of 1 to `most` tokens.
+            first, stop = np.searchsorted(tokens_before, [begin, begin + self.most], side="right")
+            if first < stop:
+                chosen = min(np.searchsorted(tokens_before, begin + length), stop - 1)
+                return int(ends[chosen]), int(tokens_before[chosen])
+        # Only a single character can have more than `most` tokens. It is a chunk nevertheless.
+        ends, tokens_before = levels[-1]
+        first = np.searchsorted(tokens_before, begin, side="right")
+        return int(ends[first]), int(tokens_before[first])
 
 
 def tokens_around(tokenizer: Tokenizer, prompts: Iterable[str]) -> int:
@@ -141,7 +147,7 @@ def _is_end(text: str, match: regex.Match) -> bool:
     if marks is None or after == len(text):  # an empty line, or the end of the text
         return True
     if _FULL_WIDTH.search(marks):
-        return not text[after].isdecimal()  # else a full-width decimal point
+        return not text[after].isdecimal()  # before a digit, it is a decimal point
     if not match["gap"] or _CONTINUES.match(text, after):  # no white space, or a comma or the like after it
         return False
     if _STRONG.search(marks):  # `?` or `!`, not only full stops

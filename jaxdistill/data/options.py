@@ -14,23 +14,20 @@ class Data:
     """The training text and its batches."""
 
     text: str = ""
-    """Sources, separated by commas: paths or globs (local, `s3://` or `gs://`), `hf:NAME[:CONFIG]:SPLIT:COLUMN`,
-    `tfds:NAME:SPLIT:COLUMN`, `package:NAME/PATH`, or `data:PATH`, a file or glob in the folder that JAXDISTILL_DATA
-    names. `files:` before a file, glob or folder makes each file one text. `raw:` or `quoted:` before a `.tsv` says how
-    its quotes are read; otherwise its first rows decide."""
+    """Sources, separated by commas: paths or globs (local, `s3://` or `gs://`), `hf:NAME[:CONFIG]:SPLIT:COLUMN`, `tfds:NAME:SPLIT:COLUMN`,
+    `package:NAME/PATH`, or `data:PATH`, a file or glob in the folder that JAXDISTILL_DATA names. `files:` before a file, glob or folder
+    makes each file one text. `raw:` or `quoted:` before a `.tsv` says how its quotes are read; otherwise its first rows decide."""
     exclude: str = ""
     """Sources, as for `text`, whose sentences or pairs (in either order) are not trained on; case is ignored."""
     weights: tuple[Positive, ...] = ()
     """Relative sampling weight of each source; empty: all sentences are sampled equally often."""
     objectives: tuple[str, ...] = ()
-    """For each source, which of `config.objectives` it trains, such as `("embedding+gram", "contrastive")`; an empty name: all.
-    Each batch then has sentences of one source. `weights` are shares of the batches, without weights the shares of the sentences;
-    the batches of each source are spread evenly. Empty: batches mix all sources."""
+    """For each source, which of `config.objectives` it trains, such as `("embedding+gram", "contrastive")`; an empty name: all. Each batch
+    then has sentences of one source, and sources share the batches by their `weights` or else sizes. Empty: batches mix all sources."""
     columns: Columns = ()
-    """For tables: pairs of a view and the file's column, such as `(("text", "en"), ("translation", "de"))`. A single
-    word, such as `body`, names the column of the sentences. `sentence1|premise` reads the first of these columns that
-    the file has, `translation.en` the field `en` of a column of structs. `subject+body` joins two columns with a space, and
-    leaves out empty ones. Empty: files have one column."""
+    """For tables: pairs of a view and the file's column, such as `(("text", "en"), ("translation", "de"))`. A single word, such as `body`,
+    names the column of the sentences. `sentence1|premise` reads the first of these columns that the file has, `translation.en` the field
+    `en` of a column of structs. `subject+body` joins two columns with a space, and leaves out empty ones. Empty: files have one column."""
     roles: str = ""
     """Which sentences are queries and which are documents; teacher and student each prepend their own prompt for the
     role. Values: `query` or `document` for the whole text, one role per source (`query,document`) or per column

@@ -1,8 +1,7 @@
 """Packs sentences into rows of tokens by first fit inside groups.
 
-Sentences are short (15 to 20 tokens on average), so a batch padded to its longest is mostly padding. Several sentences
-share a row; attention and pooling keep them apart by `owner`. Groups are packed independently, so that a device that
-holds whole groups needs no data from other devices.
+Sentences are short (15 to 20 tokens on average), so a batch padded to its longest is mostly padding. Several sentences share a row;
+attention and pooling keep them apart by `owner`. Groups are packed independently: a device with whole groups needs no data of others.
 """
 
 import math
@@ -16,16 +15,14 @@ from jaxtyping import Integer
 from jaxdistill.core import Tokens
 
 ATTENTION_LENGTH = 256
-"""Row length at which attention takes as long as the rest of a layer. Its time grows with the square of the row length, that of the
-rest with the row length."""
+"""Row length at which attention, whose time grows with its square, takes as long as the rest of a layer, whose time grows linearly."""
 NEVER = 1 << 30
 """Number of rows that stands for "does not fit"."""
 
 
 class Shape(NamedTuple):
-    """Rows per group, token slots per row, and how many rows are divided into parts. No sentence crosses a part's border, so
-    attention need not compare the parts of a row. A few whole rows for long sentences and many short parts for the others cost less
-    than rows of one length."""
+    """Shape of a group: rows, token slots per row, and how many rows are divided into parts. No sentence crosses a part's border, so
+    attention need not compare parts. A few whole rows for long sentences and many short parts cost less than rows of one length."""
 
     rows: int
     length: int
@@ -71,15 +68,18 @@ class Ragged(NamedTuple):
         """Selects sentences by index, in the order of `indices`."""
         starts = np.cumsum(self.lengths) - self.lengths
         lengths = self.lengths[indices]
-        position_in_sentence = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        ids = self.ids[np.repeat(starts[indices], lengths) + position_in_sentence]
+        ids = self.ids[np.repeat(starts[indices], lengths) + token_positions(lengths)]
         return Ragged(ids, lengths, None if self.firsts is None else self.firsts[indices])
 
 
+def token_positions(lengths: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " t"]:
+    """Index of each token in its sentence, for concatenated sentences of these lengths."""
+    return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+
 def first_fit(lengths: Integer[np.ndarray, " n"], bins: Iterable[int]) -> tuple[Integer[np.ndarray, " n"], int] | None:
-    """First-fit decreasing: puts each sentence, longest first, into the first opened bin that has room. If none has room, the next
-    bin is opened; the sizes in `bins` must descend. Returns the slot of each sentence's first token, with all bins side by side, and
-    the number of opened bins; None if `bins` do not suffice."""
+    """First-fit decreasing: puts each sentence, longest first, into the first opened bin with room, or opens the next; sizes in `bins` must
+    descend. Returns the slot of each first token, with all bins side by side, and the number of opened bins; None if `bins` are too few."""
     sizes = lengths.tolist()
     first = [0] * len(sizes)
     free, ends = list[int](), list[int]()  # of each opened bin: its free slots, and the slot after its last
@@ -87,12 +87,12 @@ def first_fit(lengths: Integer[np.ndarray, " n"], bins: Iterable[int]) -> tuple[
     index = last_size = 0
     for sentence in np.argsort(-lengths, kind="stable").tolist():
         size = sizes[sentence]
-        if size != last_size:  # bins too full for a sentence stay too full for others of its length: continue there
+        if size != last_size:  # else continue at `index`: the bins before are too full for this length
             index, last_size = 0, size
         while index < len(free) and free[index] < size:
             index += 1
         if index == len(free):
-            opened = next(unopened, -1)
+            opened = next(unopened, -1)  # -1: no bin is left
             if opened < size:
                 return None
             free.append(opened)
@@ -103,8 +103,7 @@ def first_fit(lengths: Integer[np.ndarray, " n"], bins: Iterable[int]) -> tuple[
 
 
 def bins_needed(lengths: Integer[np.ndarray, "g n"], size: int, *, existing: Sequence[int] = ()) -> int:
-    """Number of bins of one `size` that the fullest group needs besides the `existing` bins, which are filled first. `NEVER` if a
-    sentence does not fit."""
+    """Number of bins of one `size` that the fullest group needs after the `existing` bins, filled first; `NEVER` if bins are too short."""
     bins = [*existing, *repeat(size, lengths.shape[1])]  # a new bin for each sentence is enough
     most = len(existing)
     for group in lengths:
@@ -116,13 +115,14 @@ def bins_needed(lengths: Integer[np.ndarray, "g n"], size: int, *, existing: Seq
 
 
 def rows_needed(lengths: Integer[np.ndarray, "g n"], length: int, parts: int = 1) -> tuple[int, int]:
-    """Number of rows of `length` slots that the fullest group needs, and how many of them are divided into `parts`. Sentences longer
-    than a part go into whole rows, and shorter ones fill the gaps of these before a row is divided. The first number is `NEVER` if a
-    sentence is longer than a row."""
+    """Number of rows of `length` slots that the fullest group needs (`NEVER` if a sentence is longer), and how many of them are divided
+    into `parts`. Sentences longer than a part go into whole rows, and shorter ones fill the gaps of these before a row is divided."""
     if parts == 1:
         return bins_needed(lengths, length), 0
     part = length // parts
-    whole = bins_needed(np.where(lengths > part, lengths, 0), length) if lengths.max() > part else 0
+    whole = 0
+    if lengths.max() > part:
+        whole = bins_needed(np.where(lengths > part, lengths, 0), length)  # a sentence of length 0 takes no room
     if whole == NEVER:
         return NEVER, 0
     divided = math.ceil(bins_needed(lengths, part, existing=[length] * whole) / parts)
@@ -130,39 +130,37 @@ def rows_needed(lengths: Integer[np.ndarray, "g n"], length: int, parts: int = 1
 
 
 def balanced_order(lengths: Integer[np.ndarray, " b"], groups: int) -> Integer[np.ndarray, " b"]:
-    """Orders examples so that equal consecutive groups have nearly the same number of tokens. Each example, longest first, goes to the
-    group with the fewest tokens among those that are not full. Many are assigned in one round, because a heap, which takes one example
-    at a time, is slower for hundreds of groups."""
+    """Orders examples so that consecutive groups of equal size have nearly the same number of tokens: each example, longest first, goes to
+    the group that has the fewest tokens and room. Many are assigned in one round, because a heap is slower for hundreds of groups."""
     if groups == 1:
         return np.arange(len(lengths))
     longest_first = np.argsort(-lengths, kind="stable")
-    scaled = lengths[longest_first] * groups
-    group_of = np.empty(len(lengths), np.int64)
-    room = np.full(groups, len(lengths) // groups)
+    group_of_example = np.empty(len(lengths), np.int64)
+    room = np.full(groups, len(lengths) // groups)  # examples that each group still takes
     # For each group with room, one number that sorts by tokens, then by group: `tokens * groups + group`.
     keys = np.arange(groups)
     begin = 0
     while begin < len(lengths):
-        # A round gives an example to each group, fewest tokens first.
+        # A round gives the next examples to the groups in ascending order of tokens, at most one to each.
         keys.sort()
-        count = len(keys)
-        new_keys = keys + scaled[begin : begin + count]
-        if new_keys.min() < keys[-1]:
-            # The round ends before the first group that has more tokens than one that has just received an example.
-            count = int(np.argmax(np.minimum.accumulate(new_keys)[:-1] < keys[1:])) + 1
+        examples = longest_first[begin : begin + len(keys)]
+        new_keys = keys + lengths[examples] * groups
+        # It ends before the first group that has more tokens than one that has just received an example.
+        is_too_full = np.minimum.accumulate(new_keys)[:-1] < keys[1:]
+        count = int(np.argmax(is_too_full)) + 1 if is_too_full.any() else len(keys)
         receiving = keys[:count] % groups
-        group_of[longest_first[begin : begin + count]] = receiving
+        group_of_example[examples[:count]] = receiving
         room[receiving] -= 1
         keys[:count] = new_keys[:count]
         keys = keys[room[keys % groups] > 0]
         begin += count
-    return np.argsort(group_of, kind="stable")
+    return np.argsort(group_of_example, kind="stable")
 
 
 def ragged(sequences: Sequence[Integer[np.ndarray, "_"]], firsts: Integer[np.ndarray, " n"] | None = None) -> Ragged:
     """Concatenates sentences; `firsts` is as in `Ragged`."""
     lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-    return Ragged(np.concatenate([np.zeros(0, np.int32), *sequences]), lengths, firsts)
+    return Ragged(np.concatenate([np.zeros(0, np.int32), *sequences]), lengths, firsts)  # zeros: for no sequences
 
 
 def first_slots(lengths: Integer[np.ndarray, "g n"], shape: Shape) -> Integer[np.ndarray, "g n"] | None:
@@ -197,29 +195,29 @@ def pad(
 
 
 def filled(sentences: Ragged, first: Integer[np.ndarray, "g n"], shape: Shape, *, pad_id: int) -> Tokens:
-    """Writes sentences into padded arrays `[groups, rows, length]`, each to consecutive slots of its group from `first` on. The
-    sentences are those of the first group, then those of the second, and so on."""
+    """Writes sentences, group by group, into padded arrays `[groups, rows, length]`, each to the slots of its group from `first` on."""
     groups, count = first.shape
     lengths = sentences.lengths
-    position = np.arange(len(sentences.ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    # Slot of each token in the flattened array: one scatter per field instead of a loop over sentences.
-    first_flat = first + np.arange(groups)[:, None] * shape.slots
-    slot = np.repeat(first_flat.ravel(), lengths) + position
+    # For each token, its index in its sentence, and its slot in the flattened array of all groups.
+    position = token_positions(lengths)
+    first_in_all = first + np.arange(groups)[:, None] * shape.slots
+    slot = np.repeat(first_in_all.ravel(), lengths) + position
 
-    def scattered(values: np.ndarray, padding: int) -> np.ndarray:
-        field = np.full((groups, shape.rows, shape.length), padding, np.int32)
-        field.reshape(-1)[slot] = values
-        return field
+    def scattered(values: np.ndarray, padding: int) -> Integer[np.ndarray, "g r l"]:
+        array = np.full((groups, shape.rows, shape.length), padding, np.int32)
+        array.reshape(-1)[slot] = values
+        return array
 
     ids = scattered(sentences.ids, pad_id)
-    owner = scattered(np.repeat(np.tile(np.arange(count), groups), lengths), -1)
+    index_in_group = np.tile(np.arange(count), groups)  # of each sentence
+    owner = scattered(np.repeat(index_in_group, lengths), -1)
     types = None
     if sentences.firsts is not None:
         types = scattered(position >= np.repeat(sentences.firsts, lengths), 0)
-    parts = None
+    parts = None  # [groups, divided, parts]
     if shape.divided:
-        borders = np.arange(shape.parts, dtype=np.int32) * (shape.length // shape.parts)
-        parts = np.tile(borders, (groups, shape.divided, 1))
+        first_slots_of_parts = np.arange(shape.parts, dtype=np.int32) * (shape.length // shape.parts)
+        parts = np.tile(first_slots_of_parts, (groups, shape.divided, 1))
     # An empty sentence may be placed after the last slot; its index must still be valid for pooling.
     first = np.minimum(first, shape.slots - 1).astype(np.int32)
     return Tokens(ids, owner, scattered(position, 0), first, types=types, parts=parts)

@@ -1,8 +1,8 @@
 """Caches teacher targets on disk, resumably, or reads the user's own vectors; joins and whitens targets.
 
-A cache is one memory-mapped array in a folder named by the digest of everything that determines the targets (teacher's
-weights, tokenizer, pooling, maximum length, precision, text), so a changed teacher or text gets a new folder. A file that
-the user names has a note beside it, `NAME.json`, that says what it was made from, so that it is not made twice or overwritten.
+A cache is one memory-mapped array in a folder named by the digest of everything that determines the targets (teacher's weights, tokenizer,
+pooling, maximum length, precision, text), so a changed teacher or text gets a new folder. A file that the user names has a note beside it,
+`NAME.json`, that says what it was made from, so that it is not made twice or overwritten.
 """
 
 import hashlib
@@ -43,15 +43,15 @@ def stored_vectors(
 ) -> tuple[Float[np.ndarray, "rows e"], int]:
     """Computes a long array block by block into a file. A restarted program computes only the blocks that are missing.
 
-    The file `vectors.npy` has all rows from the beginning. The file `done.npy` has an entry for each block: 0 until the block is
-    finished, then its count plus 1. The n processes of a run that see the same folder compute every n-th block each; all must call
-    this together. Returns the memory-mapped vectors, and the sum of the blocks' counts. Raises `InputError` if the folder cannot be
-    written or a vector is not finite, and `Interrupted` after a signal; finished blocks stay in the folder.
+    The file `vectors.npy` has its full size from the beginning. The file `done.npy` has an entry for each block: 0 until the block is
+    finished, then 1 more than the count that `compute` returns with it. The n processes of a run that see the same folder compute every
+    n-th block each; all must call this together. Returns the memory-mapped vectors, and the sum of the counts. Raises `InputError` if
+    the folder cannot be written or a vector is not finite, and `Interrupted` after a signal; finished blocks stay in the folder.
 
     Args:
       folder: named by a digest of everything that determines the vectors.
       compute: called with a range of rows, in ascending order, and a function to call with the number of rows just finished, which
-        raises `Interrupted` after a signal. Returns the rows' vectors, and a count to be summed, such as of truncated texts.
+        raises `Interrupted` after a signal. Returns the rows' vectors, and a count, such as of truncated texts.
       shown: as in `counted`; the first process shows the progress of its blocks.
       block_rows: rows of a block, always the same for a folder; 0: `BLOCK_ROWS`.
     """
@@ -62,18 +62,14 @@ def stored_vectors(
         np.lib.format.open_memmap(draft / VECTORS, "w+", np.float32, (rows, width)).flush()
         np.save(draft / DONE, np.zeros(len(blocks), np.int64))
 
-    # For each process, a number that is equal for those that see the same folder.
-    owners = processes.gathered(folder_owner(folder.parent)) if processes.count() > 1 else [0]
-    group = [process for process, owner in enumerate(owners) if owner == owners[processes.index()]]
-    if len(group) < len(owners) and processes.is_first():
-        log.info("not all processes see %s, so each computes the whole of it; a shared folder splits the work", folder)
+    group = _processes_at(folder.parent)
     rank = group.index(processes.index())
     if rank == 0 and not folder.is_dir():
         make_folder_atomic(folder, write_empty, what="the vectors")
     processes.wait("the file is there")
-    assigned = range(rank, len(blocks), len(group))
-    missing = [block for block in assigned if not np.load(folder / DONE)[block]]
-    total = sum(len(blocks[block]) for block in assigned)
+    assigned = range(rank, len(blocks), len(group))  # indices of this process's blocks
+    missing = [index for index in assigned if not np.load(folder / DONE)[index]]
+    total = sum(len(blocks[index]) for index in assigned)
     with Interrupts() as interrupts, counted(total, "rows", shown=processes.is_first() and shown) as count_rows:
 
         def advance(count: int) -> None:
@@ -83,18 +79,28 @@ def stored_vectors(
                 remedy = "give the same command again to continue"
                 raise Interrupted(interrupts.status, f": {stored:,} of {rows:,} rows are done; {remedy}")
 
-        advance(total - sum(len(blocks[block]) for block in missing))
-        for block in missing:
-            vectors, count = compute(blocks[block], advance)
-            bad_rows = blocks[block].start + np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+        advance(total - sum(len(blocks[index]) for index in missing))  # rows of an earlier run
+        for index in missing:
+            block = blocks[index]
+            vectors, count = compute(block, advance)
+            bad_rows = block.start + np.flatnonzero(~np.isfinite(vectors).all(axis=1))
             if len(bad_rows):
                 raise InputError(f"the model's vector of row {bad_rows[0]} is not finite; check its weights.")
             with writing(folder / VECTORS, other_cache(folder)):
-                _write(folder / VECTORS, blocks[block].start, np.asarray(vectors, np.float32))
+                _write(folder / VECTORS, block.start, np.asarray(vectors, np.float32))
                 # After the vectors, so that a block counts as finished only once they are on the disk.
-                _write(folder / DONE, block, np.array([count + 1], np.int64))
+                _write(folder / DONE, index, np.array([count + 1], np.int64))
     processes.wait("all blocks are there")
     return np.asarray(np.load(folder / VECTORS, mmap_mode="r")), int((np.load(folder / DONE) - 1).sum())
+
+
+def _processes_at(folder: Path) -> list[int]:
+    """The processes of the run that see the same `folder` as this one; all must call this together."""
+    owners = processes.gathered(folder_owner(folder)) if processes.count() > 1 else [0]
+    group = [process for process, owner in enumerate(owners) if owner == owners[processes.index()]]
+    if len(group) < len(owners) and processes.is_first():
+        log.info("not all processes see %s, so each computes all vectors; a shared folder splits the work", folder)
+    return group
 
 
 def _write(path: Path, row: int, values: np.ndarray) -> None:
@@ -126,7 +132,7 @@ def cached_vectors(
       origin: everything that determines the vectors, apart from their number and width.
       embed: returns the vectors `[n, width]` of some texts; calls its second argument with the number of texts just finished.
       texts: one per row; may be lazy, because only slices are read.
-      what: title of the progress bar, which appears if `progress`.
+      what: title of the progress bar, which is shown if `progress`.
       block_rows: as in `stored_vectors`.
     """
     digest = hashlib.sha256(f"vectors {origin} {len(texts)} {width}".encode()).hexdigest()[:32]
@@ -139,8 +145,8 @@ def cached_vectors(
 
 
 def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | None:
-    """The counts in the note of a finished file; None if the file does not exist yet. `origin` is everything that determines the
-    content, as JSON values. Raises `InputError` if the file has no note, or one with another origin."""
+    """Returns the counts in the note of a file that is finished, None for a file that does not exist yet. `origin` is everything that
+    determines the content, as JSON values. Raises `InputError` if the file has no note, or one with another origin."""
     note = path.with_name(path.name + ".json")
     if not path.exists():
         return None
@@ -151,11 +157,11 @@ def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | No
 
 
 def refuse_changes(path: Path | str, noted: Mapping[str, object], origin: Mapping[str, object]) -> None:
-    """Raises `InputError` if the origin `noted` for the file at `path` differs from the current `origin`."""
+    """Raises `InputError` if the `noted` origin of the file at `path` differs from `origin`, the current one."""
     current = json.loads(json.dumps(origin))  # like the note, which has lists for tuples
-    names = [name for name in {**noted, **current} if noted.get(name) != current.get(name)]
-    if names:
-        changes = first_few([f"{name} was {noted.get(name)!s:.60}, is {current.get(name)!s:.60}" for name in names])
+    changed = [name for name in {**noted, **current} if noted.get(name) != current.get(name)]
+    if changed:
+        changes = first_few([f"{name} was {noted.get(name)!s:.60}, is {current.get(name)!s:.60}" for name in changed])
         raise InputError(f"{path} was made from other inputs ({changes}); move it, or choose another file.")
 
 
@@ -165,8 +171,7 @@ def write_note(path: Path, origin: Mapping[str, object], counts: Mapping[str, in
 
 
 def open_user_vectors(spec: str | Path, rows: int | None = None) -> Float[np.ndarray, "rows e"]:
-    """Memory-maps a `.npy` file of the user's teacher vectors, without reading its values. `rows`: the number of vectors that it
-    must hold; None: any."""
+    """Memory-maps a `.npy` file of the user's teacher vectors, without reading its values. It must have `rows` vectors; None: any."""
     path = local(str(spec), "vectors")
     with foreign_errors(f"{path} cannot be read as a .npy file of numbers, one vector per row of the text"):
         mapped = np.lib.format.open_memmap(path, mode="r")
@@ -179,9 +184,8 @@ def open_user_vectors(spec: str | Path, rows: int | None = None) -> Float[np.nda
 def checked_user_vectors(
     spec: str | Path, rows: int, used: Integer[np.ndarray, " n"] | None = None
 ) -> Float[np.ndarray, "rows e"]:
-    """Memory-maps the user's teacher vectors, one per row of the text; raises `InputError` if one is not finite. `rows` counts empty
-    and repeated rows, too. The `used` rows are targets, whose vectors must not be zero. If `used` is None, the file holds scores, any
-    of which may be zero."""
+    """Memory-maps the user's teacher vectors, one for each of the text's `rows`, also empty and repeated ones. Raises `InputError` if a
+    vector is not finite, or zero in a row `used` as a target. If `used` is None, the file holds scores, which may be zero."""
     array = open_user_vectors(spec, rows)
     is_target = np.zeros(rows, bool)
     if used is not None:
@@ -198,8 +202,7 @@ def checked_user_vectors(
 
 
 class Selected:
-    """Rows of an array under another numbering: row i is `array[index[i]]`. For example, with `store.input_row` as the index, the
-    user's vectors by rows of the store."""
+    """Some rows of an array, as an array that is read on access: its row i is `array[index[i]]`."""
 
     def __init__(self, array: Float[np.ndarray, "n e"], index: Integer[np.ndarray, " rows"]):
         self._array, self._index = array, index
@@ -210,7 +213,7 @@ class Selected:
 
 
 class Joined:
-    """The vectors of several teachers as one array, whose rows `joined` computes on access."""
+    """The vectors of several teachers as one array; `joined` computes rows on access."""
 
     def __init__(self, arrays: Sequence[Float[np.ndarray, "rows _"]], shares: Sequence[float]):
         self._arrays, self._shares = tuple(arrays), tuple(shares)
@@ -233,25 +236,25 @@ def joined(vectors: Sequence[Float[np.ndarray, "*n _"]], shares: Sequence[float]
 def principal_axes(
     vectors: Float[np.ndarray, "n e"], *, power: float
 ) -> tuple[Float[np.ndarray, " e"], Float[np.ndarray, "e e"]]:
-    """The mean of the vectors, and a matrix `[e, components]` that projects centred vectors onto their principal components. Components
-    are ordered by variance, the largest first. Each is divided by its standard deviation to the `power`, or is zero if it does not
-    vary."""
+    """The mean of the vectors, and a matrix `[e, components]` that projects centred vectors onto their principal components, those of
+    the largest variance first. Each component is divided by its standard deviation to the `power`; one that does not vary is zero."""
     # float64: `eigh` of float32 would blur the small variances, by which `power` then divides.
     vectors = np.asarray(vectors, np.float64)
     mean = vectors.mean(axis=0)
     variances, directions = np.linalg.eigh((vectors - mean).T @ (vectors - mean) / len(vectors))
     varies = variances > 1e-9 * variances[-1]  # smaller ones are rounding errors
     scale = np.power(variances, -power / 2, where=varies, out=np.zeros_like(variances))
-    return mean, (directions * scale)[:, ::-1]
+    return mean, (directions * scale)[:, ::-1]  # `eigh` puts the smallest variance first
 
 
 class Whitened:
-    """Whitened targets of unit length: centred, and projected on their principal components. Each component is divided by its
-    standard deviation to the `power`: 0 only centres, 1 gives all components the same variance. The first `components` are kept; 0:
-    all. An evenly spaced sample determines mean and components. A target that equals the mean becomes zero."""
+    """Whitened targets: centred, projected on their first principal components, and scaled to unit length. Each component is divided by
+    its standard deviation to the `power`: 0 only centres, 1 gives all components the same variance. An evenly spaced sample of rows
+    determines mean and components. A target that equals the mean becomes zero."""
 
     def __init__(self, array: Float[np.ndarray, "rows _"] | Selected | Joined, *, power: float, components: int = 0):
-        self._array, self.shape = array, (array.shape[0], components or array.shape[1])
+        self._array = array
+        self.shape = (array.shape[0], components or array.shape[1])  # 0: all components
         sample = array[np.unique(np.linspace(0, self.shape[0] - 1, SAMPLE, dtype=np.int64))]
         self._mean, kernel = principal_axes(sample, power=power)
         self._kernel = kernel[:, : self.shape[1]]

@@ -3,8 +3,7 @@
 A *spec* names a source of text, as `options.Data.text` says. *Our names* of a text's columns, such as `text` and `second`, are mapped
 to the file's. Files are `.txt`, `.tsv`, `.csv`, `.json`, `.jsonl` or `.parquet`, all but Parquet also compressed.
 
-Rows are duplicates or excluded by 8-byte hashes of their text. Among 100 million different rows, two share one with a
-probability of 0.03 %.
+Duplicate and excluded rows are found by 8-byte hashes. Of 100 million different rows, two share one with a probability of 0.03 %.
 """
 
 import contextlib
@@ -83,24 +82,24 @@ class Table(NamedTuple):
     label: str
     """Names the table in errors."""
 
-    def cells(self, begin: int = 0) -> Iterator[list[list[str]]]:
+    def blocks(self, begin: int = 0) -> Iterator[list[list[str]]]:
         """Yields blocks of rows, from row `begin` on: for each of our columns, a list of texts, empty for missing values."""
         rows: Any = self.dataset.with_format("arrow")
-        for first in range(begin, len(self.dataset), BATCH_ROWS):
+        for block_begin in range(begin, len(self.dataset), BATCH_ROWS):
             with foreign_errors(f"cannot read {self.label}"):  # Arrow does not check that a JSON file is in UTF-8
-                cells_by_name = rows[first : first + BATCH_ROWS].to_pydict()
-            values = {
-                name: ["" if cell is None or cell != cell else str(cell) for cell in cells]  # NaN differs from itself
-                for name, cells in cells_by_name.items()
+                values_by_name = rows[block_begin : block_begin + BATCH_ROWS].to_pydict()
+            cells_by_name = {
+                name: ["" if value is None or value != value else str(value) for value in values]  # NaN != NaN
+                for name, values in values_by_name.items()
             }
-            columns = []
-            for first_name, *more_names in self.names:
-                texts = values[first_name]
-                if more_names:
-                    rows_of_cells = zip(texts, *(values[name] for name in more_names), strict=True)
+            block = []
+            for joined_names in self.names:
+                texts, *further_texts = [cells_by_name[name] for name in joined_names]
+                if further_texts:
+                    rows_of_cells = zip(texts, *further_texts, strict=True)
                     texts = [" ".join(filter(None, map(str.strip, cells))) for cells in rows_of_cells]
-                columns.append(texts)
-            yield columns
+                block.append(texts)
+            yield block
 
 
 def split_specs(text: str) -> list[str]:
@@ -167,8 +166,8 @@ def prefix(spec: str) -> str:
 
 def suffix(path: Path) -> str:
     """The suffix that tells a file's format, such as `.tsv` for `x.tsv.gz`; empty for an unknown format."""
-    suffixes = [suffix for suffix in map(str.lower, path.suffixes) if suffix not in COMPRESSED]
-    return suffixes[-1] if suffixes and suffixes[-1] in BUILDERS else ""
+    endings = [ending for ending in map(str.lower, path.suffixes) if ending not in COMPRESSED]
+    return endings[-1] if endings and endings[-1] in BUILDERS else ""
 
 
 def is_plain(spec: str) -> bool:
@@ -181,7 +180,7 @@ def content_digest(specs: Sequence[str]) -> str:
     parts = []
     for spec in specs:
         for path in source_files(spec):
-            file_format = "" if prefix(spec) == WHOLE else suffix(path)  # also empty for a teacher's `.npy`
+            file_format = "" if prefix(spec) == WHOLE else suffix(path)
             parts.append([prefix(spec), file_format, digest_of_file(path)])
         if spec.startswith("hf:"):
             parts.append([spec, hub_table(spec)._fingerprint])
@@ -197,7 +196,7 @@ def digest_of_file(path: Path) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _digest_of_state(path: Path, *state: int) -> str:
-    """The digest of a file, cached as long as its `state` stays the same."""
+    """The digest of a file, cached as long as its `state` stays the same. Raises `InputError` for a placeholder of Git's large files."""
     with open(path, "rb") as file:
         if file.read(40).startswith((b"version https://git-lfs.github.com/spec/", b"/annex/objects/")):
             raise InputError(f"{path} only points to a file elsewhere; fetch it with git lfs pull or git annex get.")
@@ -218,7 +217,7 @@ def read(
     headerless: bool = False,
     cache: str = "",
 ) -> Iterator[Row]:
-    """Yields the rows of all specs, empty sentences included; the files of a glob are sorted by path.
+    """Yields the rows of all specs, empty sentences included; the files of a glob are sorted by path. Errors name the unusable file.
 
     Args:
       columns: `"sentence1|premise"` reads the first of these columns that a file has, `"subject+body"` both, joined with a space.
@@ -226,13 +225,11 @@ def read(
       numbers: also read columns of numbers, as text.
       headerless: a `.csv` or `.tsv` file may lack a header, if it has just these columns in this order.
       cache: as `data.cache_folder`.
-
-    Raises `InputError`, which names the file, if a spec or a file is unusable.
     """
     for spec in specs:
         for table in tables(spec, columns, numbers=numbers, headerless=headerless, cache=cache):
-            for cells in table.cells():
-                yield from zip(*cells, strict=True)
+            for block in table.blocks():
+                yield from zip(*block, strict=True)
 
 
 def tables(
@@ -241,8 +238,8 @@ def tables(
     """Yields the tables of a source, in the order of its rows; see `read`, which has the same arguments."""
     named, files = columns_of(columns), source_files(spec)  # `named` maps our names to the file's
     if is_hub(spec) and TEXT in named:
-        named[TEXT] = COLON.split(spec)[-1]
-    files_of_tables = [[path] for path in files] or [[]]
+        named[TEXT] = COLON.split(spec)[-1]  # the spec itself names the column
+    files_of_tables = [[path] for path in files] or [[]]  # an `hf:` source is one table without a file
     if prefix(spec) == WHOLE or {*map(suffix, files)} == {".txt"}:
         # Files without columns are one table; its only column is `text`, whatever `text` is mapped to.
         files_of_tables = [files]
@@ -254,24 +251,27 @@ def tables(
         label = spec if is_hub(spec) or len(table_files) > 1 else str(table_files[0])
         if label.startswith(str(paths.cache_folder() / TEXTS)):
             label = "the text in memory"
-        selected = _selected_columns(named, dataset.column_names, spec, label)
-        dataset = dataset.select_columns(list(dict.fromkeys(chain.from_iterable(selected))))
-        for name, feature in dataset.features.items():
-            kind = getattr(feature, "dtype", "mixed values" if type(feature).__name__ == "Json" else "list")
-            is_readable = kind in ("string", "large_string", "null") or (numbers and re.match(r"u?int|float", kind))
-            if not is_readable:
-                raise InputError(f"{label}: column {name!r} holds {kind}, not text.")
+        selected = _chosen_columns(named, dataset.column_names, spec, label)
+        dataset = dataset.select_columns(list(dict.fromkeys(chain.from_iterable(selected))))  # each once
+        _check_kinds(dataset, label, numbers=numbers)
         yield Table(dataset, selected, label)
 
 
-def _selected_columns(
-    named: Mapping[str, str], available: Sequence[str], spec: str, label: str
-) -> list[tuple[str, ...]]:
+def _check_kinds(dataset: "Dataset", label: str, *, numbers: bool) -> None:
+    """Raises `InputError` if a column does not hold text, or numbers if these are allowed."""
+    for name, feature in dataset.features.items():
+        kind = getattr(feature, "dtype", "mixed values" if type(feature).__name__ == "Json" else "list")
+        is_readable = kind in ("string", "large_string", "null") or (numbers and re.match(r"u?int|float", kind))
+        if not is_readable:
+            raise InputError(f"{label}: column {name!r} holds {kind}, not text.")
+
+
+def _chosen_columns(named: Mapping[str, str], available: Sequence[str], spec: str, label: str) -> list[tuple[str, ...]]:
     """For each of our names, the first choice (columns to join) that a table of `available` columns has."""
     selected = []
     for name, source in named.items():
         choices = _choices(source)
-        if name == source == TEXT and len(available) == 1:
+        if name == source == TEXT and len(available) == 1:  # whatever a table's only column is called
             choices.append((available[0],))
         chosen = next((choice for choice in choices if {*choice} <= {*available}), None)
         if chosen is None:
@@ -285,31 +285,13 @@ def _selected_columns(
 
 
 def _loaded(files: Sequence[Path], columns: Mapping[str, str], spec: str, cache: str, *, headerless: bool) -> "Dataset":
-    """Loads a file, or several of plain text, as a table of `datasets`. `datasets` writes a copy into `cache`, into a folder that is
-    named by the digest of the files' content."""
+    """Loads a file, or several of plain text, as a table of `datasets`, which keeps a copy in `cache` under the digest of their content."""
     import datasets
 
     builder = "text" if prefix(spec) == WHOLE else BUILDERS.get(suffix(files[0]))
-    options: dict[str, Any] = {}
-    advice = ""
-    if builder == "text":
-        options = {"sample_by": "document" if prefix(spec) == WHOLE else "line"}
-    elif builder == "csv":
-        options = _csv_options(files[0], columns, spec, headerless=headerless)
-        if options["quoting"] == csv.QUOTE_NONE:
-            advice = f"; if its cells are quoted, write quoted:{files[0]}"
-    elif builder == "parquet":
-        from pyarrow import parquet
-
-        with foreign_errors(f"cannot read {files[0]}"):
-            available = parquet.read_schema(files[0]).names
-        options = {"columns": _requested(available, columns) or None}
-    elif builder != "json":
+    if builder is None:
         raise InputError(f"{files[0]} has an unknown format; use {', '.join(BUILDERS)}, or files: before it.")
-    if builder in ("text", "csv"):
-        columns_of_file = options.get("names", [TEXT])
-        options["features"] = datasets.Features({name: datasets.Value("string") for name in columns_of_file})
-        options["encoding"] = "utf-8-sig"
+    options = _options(builder, files[0], columns, spec, headerless=headerless)
     digest = hashlib.sha256("".join(map(digest_of_file, files)).encode()).hexdigest()[:16]
     folder = paths.cache_folder(cache) / "arrow" / digest
     escaped = [glob.escape(os.path.abspath(path)) for path in files]
@@ -325,11 +307,32 @@ def _loaded(files: Sequence[Path], columns: Mapping[str, str], spec: str, cache:
         cause = error.__cause__ or error  # `datasets` itself says only that it failed
         if EMPTY.search(repr(cause)):
             raise InputError(f"{files[0]} is empty: it has no rows of text.") from None
+        is_unquoted = options.get("quoting") == csv.QUOTE_NONE
+        advice = f"; if its cells are quoted, write quoted:{files[0]}" if is_unquoted else ""
         raise InputError(f"cannot read {files[0]} ({error_line(cause):.200}){advice}.") from None
 
 
+def _options(builder: str, path: Path, columns: Mapping[str, str], spec: str, *, headerless: bool) -> dict[str, Any]:
+    """The options with which a builder of `datasets` reads a file, or several of plain text of which `path` is the first."""
+    import datasets
+    from pyarrow import parquet
+
+    if builder == "json":
+        return {}
+    if builder == "parquet":
+        with foreign_errors(f"cannot read {path}"):
+            available = parquet.read_schema(path).names
+        return {"columns": _requested(available, columns) or None}
+    if builder == "text":
+        options: dict[str, Any] = {"sample_by": "document" if prefix(spec) == WHOLE else "line"}
+    else:
+        options = _csv_options(path, columns, spec, headerless=headerless)
+    features = datasets.Features({name: datasets.Value("string") for name in options.get("names", [TEXT])})
+    return options | {"features": features, "encoding": "utf-8-sig"}
+
+
 def _csv_options(path: Path, columns: Mapping[str, str], spec: str, *, headerless: bool) -> dict[str, Any]:
-    """The options with which `datasets`, and inside it pandas, reads a `.csv` or `.tsv` file."""
+    """The options with which pandas, called by `datasets`, reads a `.csv` or `.tsv` file."""
     separator = "," if suffix(path) == ".csv" else "\t"
     with foreign_errors(f"cannot read {path}"):
         is_quoted = QUOTED.get(prefix(spec))
@@ -337,13 +340,14 @@ def _csv_options(path: Path, columns: Mapping[str, str], spec: str, *, headerles
             is_quoted = separator == "," or _is_quoted(path, path.stat().st_mtime_ns)
         quoting: Any = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
         with _opened(path) as file:
-            lines = enumerate(csv.reader(file, delimiter=separator, quoting=quoting))
+            lines = enumerate(csv.reader(file, delimiter=separator, quoting=quoting))  # blank ones have no cells
             blank_lines, header = next(((number, cells) for number, cells in lines if cells), (0, []))
     if len(header) == 1 and not _requested(header, columns) and not re.fullmatch(r"[\w.:/-]{1,64}", header[0]):
         raise InputError(
             f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; check the "
             "separator, add a first line such as text, or use .txt for one sentence per line."
         )
+    # Columns without a name, or with another's, are numbered.
     names = [name if name and header.count(name) == 1 else f"column {index}" for index, name in enumerate(header)]
     lacks_header = headerless and len(header) == len(columns) and not {*header} & {*columns.values()}
     if lacks_header:
@@ -364,40 +368,37 @@ def _opened(path: Path) -> Any:
 
 @lru_cache
 def _is_quoted(path: Path, changed_ns: int) -> bool:
-    """Whether the cells of a `.tsv` are quoted, judged from its first quotes and logged. Cached until the file, of the time `changed_ns`,
-    changes. Raises `InputError` if a later cell is not quoted properly."""
-    is_quoted = looks_quoted(path)
-    if is_quoted:
-        problem = f"{path}: the first quotes surround cells, but others do not; write raw:{path} if quotes are text, or quoted:{path}"
-        csv.field_size_limit(2**31 - 1)  # characters; Python's default, 131,072, is less than a long document has
-        with foreign_errors(problem), _opened(path) as file:
-            # Reads all rows, only for `csv.Error`: at a wrong quote, pandas would join rows in silence.
-            deque(csv.reader(file, delimiter="\t", strict=True), maxlen=0)
-        log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
-    return is_quoted
+    """Whether the cells of a `.tsv` are quoted, judged from its first quotes; a log line says so. The result is cached until the time
+    of the file's last change, `changed_ns`, is another. Raises `InputError` if a later cell is not quoted properly."""
+    if not _looks_quoted(path):
+        return False
+    problem = f"{path}: the first quotes surround cells, but others do not; write raw:{path} if quotes are text, or quoted:{path}"
+    csv.field_size_limit(2**31 - 1)  # characters; Python's default, 131,072, is less than a long document has
+    with foreign_errors(problem), _opened(path) as file:
+        # Reads all rows, only for `csv.Error`: at a wrong quote, pandas would join rows in silence.
+        deque(csv.reader(file, delimiter="\t", strict=True), maxlen=0)
+    log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
+    return True
 
 
-def looks_quoted(path: Path) -> bool:
-    """Whether the cells of a `.tsv` are quoted, judged from 201 lines, of which the first has its first quote.
-
-    All quotes must surround cells or be doubled inside, and a program must have had a reason to quote these cells: pandas quotes
-    cells with a quote, a tab or a line end, Excel also those with a comma, others all cells and the header. Direct speech that opens
-    in one cell and closes in another looks like a cell with a tab or a line end. Such a table, whose every line is a whole row, is
-    not quoted.
-    """
+def _looks_quoted(path: Path) -> bool:
+    """Whether the cells of a `.tsv` look quoted by a program, judged from 201 lines, of which the first has the file's first quote. All
+    quotes must surround cells or be doubled inside, and the program must have had a reason to quote these cells: pandas quotes cells with
+    a quote, a tab or a line end, Excel also those with a comma, others all cells and the header."""
     with _opened(path) as file:
         header = next(file, "")
         from_first_quote = dropwhile(lambda line: '"' not in line, chain([header], file))
         sample = "".join(islice(from_first_quote, 201))
-    cells = QUOTED_CELL.findall(sample)
+    quoted_cells = QUOTED_CELL.findall(sample)  # what is between the quotes
     unquoted = QUOTED_CELL.sub("", sample)
-    if not cells or '"' in unquoted:
+    if not quoted_cells or '"' in unquoted:
         return False
-    quotes_commas = all("," in cell for cell in cells) and "," not in unquoted
-    has_reason = '"' in header or quotes_commas or any(re.search(r'["\t\r\n]', cell) for cell in cells)
+    is_for_commas = all("," in cell for cell in quoted_cells) and "," not in unquoted
+    has_reason = '"' in header or is_for_commas or any(re.search(r'["\t\r\n]', cell) for cell in quoted_cells)
+    # Direct speech over several cells looks like one quoted cell with tabs or line ends, but its lines have as many tabs as the header.
     tabs_of_lines = {line.count("\t") for line in re.split(r"[\r\n]+", sample.rstrip("\r\n"))}
     lines_are_rows = tabs_of_lines == {header.count("\t")} and "\t" in header
-    is_speech = lines_are_rows and any(re.search(r"[\t\r\n]", cell) for cell in cells)
+    is_speech = lines_are_rows and any(re.search(r"[\t\r\n]", cell) for cell in quoted_cells)
     return has_reason and not is_speech
 
 
@@ -427,7 +428,7 @@ def _tfds_file(spec: str) -> Path:
         _, name, split, _ = COLON.split(spec)
         builder: Any = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
         rows = map(columns_of_row, builder.as_data_source(split))
-        batches = iter(lambda: list(islice(rows, BATCH_ROWS)), [])
+        batches = iter(lambda: list(islice(rows, BATCH_ROWS)), [])  # until a batch is empty
         key = [builder.info.full_name, split, Path(builder.data_dir).stat().st_mtime_ns]
         return cached_table(map(pyarrow.Table.from_pylist, batches), key)
 
@@ -438,11 +439,11 @@ def quiet_datasets() -> Iterator[None]:
     import datasets
     from tqdm import tqdm
 
-    with contextlib.ExitStack() as restored:
-        restored.callback(setattr, tqdm, "monitor_interval", tqdm.monitor_interval)
-        restored.callback(datasets.logging.set_verbosity, datasets.logging.get_verbosity())
+    with contextlib.ExitStack() as undo:
+        undo.callback(setattr, tqdm, "monitor_interval", tqdm.monitor_interval)
+        undo.callback(datasets.logging.set_verbosity, datasets.logging.get_verbosity())
         if not datasets.are_progress_bars_disabled():
-            restored.callback(datasets.enable_progress_bars)
+            undo.callback(datasets.enable_progress_bars)
         tqdm.monitor_interval = 0  # starts no thread
         datasets.disable_progress_bars()
         datasets.logging.set_verbosity(logging.CRITICAL)
@@ -473,15 +474,15 @@ def cached_table(tables: Iterable["pyarrow.Table"], key: Sequence[Any]) -> Path:
 
 def _choices(source: str) -> list[tuple[str, ...]]:
     """Parses a column's name into choices, best first, each a tuple of columns to join. `|` separates choices, and `+` columns to
-    join. A column whose own name has these signs comes first."""
+    join. A column whose own name has these signs comes first. Choices may repeat."""
     choices = [(source,)]
     for name in source.split("|"):
-        choices += [(name,), tuple(name.split("+"))]  # without a sign both are equal, which does no harm
+        choices += [(name,), tuple(name.split("+"))]
     return choices
 
 
 def _requested(available: Sequence[str], columns: Mapping[str, str]) -> list[str]:
-    """The available columns that `columns` request, whole or a field such as `translation.en`."""
+    """The available columns that `columns` name. `translation.en`, the field of a struct, requests the column `translation`."""
     names = {name for source in columns.values() for choice in _choices(source) for name in choice}
     return [column for column in available if any(f"{name}.".startswith(f"{column}.") for name in names)]
 
@@ -513,18 +514,20 @@ def sources_of(
     """
     if isinstance(text, str):
         return split_specs(text)
-    items = [text] if isinstance(text, Path) else text
-    if isinstance(items, Sequence) and items and all(isinstance(item, Path) for item in items):
-        return list(map(str, items))
-    if isinstance(items, Sequence) and items and isinstance(items[0], str) and os.path.isfile(items[0]):
-        raise InputError(
-            f"{argument} is a list of file names, which would be read as sentences; give [pathlib.Path({items[0]!r}), ...]."
-        )
+    if isinstance(text, Path):
+        return [str(text)]
+    if isinstance(text, Sequence) and text:
+        if all(isinstance(item, Path) for item in text):
+            return list(map(str, text))
+        if isinstance(text[0], str) and os.path.isfile(text[0]):
+            raise InputError(
+                f"{argument} is a list of file names, which would be read as sentences; give [pathlib.Path({text[0]!r}), ...]."
+            )
     named = dict(columns) or {TEXT: TEXT}
     with errors_of(argument), foreign_errors("cannot read the text"):
         table = _arrow_table(text, [*named.values(), *numbers])
         names = _requested(table.column_names, named | {name: name for name in numbers})
-        table = table.select(names or table.column_names)
+        table = table.select(names or table.column_names)  # all, if a single column serves as `text`
         return [str(cached_table([table], table.to_pydict()))]
 
 
@@ -552,21 +555,18 @@ def _arrow_table(text: Any, names: Sequence[str]) -> "pyarrow.Table":
 
 
 def parse_roles(option: str, *, columns: Sequence[str], sources: int) -> Roles:
-    """Parses `data.roles`: which sentences are queries and which documents, for models with a prompt for each. `option` is a role for
-    the whole text, roles for all sources in their order (`query,document`), or roles for some of `columns`
-    (`text=query,second=document`); empty: no role."""
+    """Parses `data.roles`, which says which sentences are queries and which documents. `option` is a role for the whole text, one role
+    for each source (`query,document`), or roles for some of `columns` (`text=query,second=document`); empty: no role."""
     entries = [entry.rpartition("=") for entry in (option.strip() or NO_ROLE).split(",")]
     roles = ["" if role.strip() == NO_ROLE else role.strip() for _, _, role in entries]
     named = {column.strip(): role for (column, equals, _), role in zip(entries, roles, strict=True) if equals}
-    if named:
-        fits = named.keys() <= {*columns} and len(named) == len(roles)  # every role has a column, and no two the same
+    roles_of_sources = []  # stays empty if the option does not fit
+    if not named and len(roles) in (1, sources):
+        by_source = roles if len(roles) == sources else roles * sources
+        roles_of_sources = [dict.fromkeys(columns, role) for role in by_source]
+    elif named.keys() <= {*columns} and len(named) == len(roles):  # every role has a column, and no two the same
         roles_of_sources = [{column: named.get(column, "") for column in columns}] * sources
-    else:
-        if len(roles) == 1:
-            roles *= sources
-        fits = len(roles) == sources
-        roles_of_sources = [dict.fromkeys(columns, role) for role in roles]
-    if not fits or not {*roles} <= {*ROLES, ""}:
+    if not roles_of_sources or not {*roles} <= {*ROLES, ""}:
         raise InputError(
             f"data.roles={option!r} does not fit {sources} source{'s' * (sources != 1)} with the columns {', '.join(columns)}; give one of "
             f"{', '.join((*ROLES, NO_ROLE))} for all, for each source, or for columns: --config.data.roles=text=query,second=document."
@@ -580,23 +580,30 @@ def used_roles(roles: Roles) -> tuple[str, ...]:
 
 
 def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, separate: bool) -> list[Portion]:
-    """Divides a text into its sources or, if `separate`, into each column of each source. If `separate`, a source may lack any column
-    but `text`; raises `InputError` for a column that all sources lack."""
+    """Divides a text into its sources or, if `separate`, into the single columns of its sources. A source may then lack any column but
+    `text`, which is not checked here. Raises `InputError` for a column that all sources lack."""
     if not separate:
         return [Portion(source, columns, [roles[source][name] for name in columns]) for source in range(len(specs))]
-    found, errors = [], {}
-    for source, spec in enumerate(specs):
-        for name, file_name in columns.items():
-            try:
-                if name != TEXT:
-                    next(tables(spec, {name: file_name}), None)  # raises if the source lacks the column
-                found.append(Portion(source, {name: file_name}, [roles[source][name]]))
-            except MissingColumn as error:
-                errors[name] = error
-    for name, error in errors.items():
-        if not any(name in portion.columns for portion in found):
-            raise error
-    return found
+    found = []
+    for name, file_name in columns.items():
+        column, errors = {name: file_name}, []
+        for source, spec in enumerate(specs):
+            error = None if name == TEXT else _missing_column(spec, column)
+            if error is None:
+                found.append(Portion(source, column, [roles[source][name]]))
+            else:
+                errors.append(error)
+        if errors and len(errors) == len(specs):
+            raise errors[-1]
+    return sorted(found, key=lambda portion: portion.source)
+
+
+def _missing_column(spec: str, columns: ColumnNames) -> MissingColumn | None:
+    """The error that reading a source's first table raises if it lacks one of the columns; None if it has all."""
+    try:
+        next(tables(spec, columns), None)
+    except MissingColumn as error:
+        return error
 
 
 def text_key(text: str) -> int:

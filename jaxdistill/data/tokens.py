@@ -36,6 +36,7 @@ from jaxdistill.core.paths import other_cache
 from jaxdistill.core.runtime import counted
 from jaxdistill.data import text
 from jaxdistill.data.chunks import Chunking, bare, tokens_around
+from jaxdistill.data.packing import token_positions
 from jaxdistill.data.text import TEXT, ColumnNames, Portion, Roles, columns_of, content_digest, identifying, row_key
 from jaxdistill.data.words import PROTECTED, STARTS, Tokenised, Unknown, sums, tokenised_words
 
@@ -58,10 +59,9 @@ class Counts(NamedTuple):
     """Counts of each sentence, which can be read without its tokens."""
 
     lengths: Integer[np.ndarray, " b"]
-    """Number of all tokens."""
     words: Integer[np.ndarray, " b"]
     tokens: Integer[np.ndarray, " b"]
-    """Number of tokens that are neither special nor of the prompt."""
+    """Number of tokens that are neither special nor of the prompt; `lengths` counts all."""
 
 
 class PairTemplate(NamedTuple):
@@ -106,7 +106,6 @@ class TokenStore:
         self.pad_id: int = info["pad_id"]
         self.columns: tuple[str, ...] = tuple(info["columns"])
         self.source_rows: tuple[int, ...] = tuple(info["source_rows"])
-        """Number of rows from each spec."""
         self.prompts: dict[str, str] = info["prompts"]
         """Maps each role of the text to its prompt; the empty string stands for no role."""
         self.keys: Integer[np.ndarray, " rows"] = self._arrays["keys"]
@@ -118,8 +117,6 @@ class TokenStore:
 
     def _array(self, column: str, kind: str) -> np.ndarray:
         """The memory-mapped file `N.kind` of the column with index `N`."""
-        if column not in self.columns:
-            raise InputError(f"the text has no column {column!r}; set --config.data.columns.")
         return self._arrays[f"{self.columns.index(column)}.{kind}"]
 
     def counts_of(self, column: str, rows: Integer[np.ndarray, " b"]) -> Counts:
@@ -141,12 +138,12 @@ class TokenStore:
     def gather(self, column: str, rows: Integer[np.ndarray, " b"]) -> Gathered:
         """Token ids, and the word of each token, of some sentences."""
         begins, lengths = self._array(column, "begins")[rows], self._array(column, "lengths")[rows]
-        before = np.cumsum(lengths) - lengths  # tokens of the earlier sentences of `rows`
-        positions = np.repeat(begins - before, lengths) + np.arange(lengths.sum())
-        ids, marks = self._array(column, "ids")[positions], self._array(column, "marks")[positions]
+        index_in_column = np.repeat(begins, lengths) + token_positions(lengths)  # of each token
+        ids, marks = self._array(column, "ids")[index_in_column], self._array(column, "marks")[index_in_column]
         # Words are counted over all sentences at once; subtracting the count before each sentence restarts them at 0.
         words_so_far = np.cumsum(marks == STARTS)
-        words_before = np.concatenate([[0], words_so_far])[before]
+        tokens_before = np.cumsum(lengths) - lengths  # of each sentence
+        words_before = np.concatenate([[0], words_so_far])[tokens_before]
         words = np.where(marks == PROTECTED, -1, words_so_far - 1 - np.repeat(words_before, lengths))
         return Gathered(ids, words, lengths)
 
@@ -236,8 +233,7 @@ def build_store(
 ) -> TokenStore:
     """Tokenises the text of `specs` into a store, or opens the existing one.
 
-    Of several processes that see the cache folder, one builds the store and the others wait. The store keeps the order of the text.
-    Rows with an empty column are left out.
+    Of several processes that see the cache folder, one builds the store. Rows keep their order; rows with an empty column are left out.
 
     Args:
       tokenizer: must add its special tokens; its padding and truncation settings are ignored.
@@ -246,8 +242,7 @@ def build_store(
       columns: as in `text.read`; must include `text`.
       prompts: maps each role (empty for none) to its prompt, which no view deletes.
       roles: maps columns to roles, for each spec; empty: no sentence has a role.
-      dedupe: keep only the first of rows whose columns are all equal after stripping and case folding, `text` and
-        `second` of pairs in either order. Sentences of different roles differ.
+      dedupe: keep only the first of equal rows, ignoring case, surrounding space, and the order of `text` and `second`, but not roles.
       exclude: specs with the same columns; rows with the same `text` (and `second`), compared likewise but without roles, are left out.
       chunking: splits each cell into chunks, which become rows of one column `text`; `exclude` is compared with whole cells.
     """
@@ -259,41 +254,42 @@ def build_store(
     least = tokens_around(tokenizer, prompts.values()) + 1
     if max_length < least:
         raise InputError(f"max_length={max_length} leaves no token for the text; the minimum is {least}.")
-    identity = {name: columns[name] for name in identifying(columns, chunked=chunking is not None)}
+    # The folder is named by a digest of everything that determines the store.
     digests = [content_digest(specs)]
     if exclude:
         with errors_of("data.exclude"):
             digests.append(content_digest(exclude))
-    content = _digest(FORMAT, digests, columns, dedupe, list(roles), chunking and chunking.digest)
-    # The same files in other sources are the same text, but a store has the rows of each source.
+    content = _digest(FORMAT, digests, columns, dedupe, list(roles), chunking and chunking.digest)  # of the rows' text
+    # The same files, divided otherwise into sources, have the same content but need another store, which counts rows by source.
     files_of_sources = [[len(text.source_files(spec)) for spec in specs]] if len(specs) > 1 else []
     digest = _digest(content, LAYOUT, tokenizer.to_str(), prompts, max_length, *files_of_sources)
     folder = Path(cache) / "tokens" / digest
 
-    def build(unfinished: Path) -> None:
-        chosen = text.portions(specs, columns, roles, separate=chunking is not None)
+    def build(draft: Path) -> None:
+        portions = text.portions(specs, columns, roles, separate=chunking is not None)
         names = [TEXT] if chunking else list(columns)
+        identity = {name: columns[name] for name in identifying(columns, chunked=chunking is not None)}
         excluded = text.excluded_keys(exclude, identity, cache)
-        builder = _Builder(unfinished, specs, chosen, names, tokenizer, max_length, prompts, chunking, excluded, cache)
+        builder = _Builder(draft, specs, portions, names, tokenizer, max_length, prompts, chunking, excluded, cache)
         portion_rows = builder.tokenise(shown=progress and "tokenising")
-        try:
-            # If files changed meanwhile, the digest would name text that was not read.
-            for sources, before in zip((specs, exclude), digests, strict=False):
-                text.check_unchanged(sources, before)
+        try:  # the text may have changed since the digests were taken
+            text.check_unchanged(specs, digests[0])
+            if exclude:
+                text.check_unchanged(exclude, digests[1])
         except InputError:
-            shutil.rmtree(unfinished)
+            shutil.rmtree(draft)
             raise
         info = builder.finish(portion_rows, dedupe=dedupe)
         info |= {"content": content, "source": digests[0]}
-        (unfinished / "store.json").write_text(json.dumps(info, indent=1))
-        unfinished.replace(folder)
+        (draft / "store.json").write_text(json.dumps(info, indent=1))
+        draft.replace(folder)
         shutil.rmtree(folder / "rows")
 
     if not folder.is_dir():
         with writing(folder, other_cache(folder)):
             folder.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(folder.with_name(f"{folder.name}.lock")):
-                if not folder.is_dir():
+                if not folder.is_dir():  # no other process has built it meanwhile
                     build(folder.with_name(f"{folder.name}.unfinished"))
     return TokenStore(folder, tokenizer, chunking)
 
@@ -318,11 +314,12 @@ class _Builder:
     cache: str
 
     def __post_init__(self):
+        self._unknown_id = unknown_id(self.tokenizer)
         # Two bytes suffice for most vocabularies and halve the ids. The largest id counts, because a vocabulary may have gaps.
         self._id_dtype = np.uint16 if max(self.tokenizer.get_vocab().values(), default=0) < 1 << 16 else np.uint32
+        self._input_rows = 0  # number of input rows that the files hold
+        self._files: dict[str, tuple[str, int]] = {}  # maps names to each file's dtype and size in bytes
         self._note = self.folder / "rows" / "progress.json"
-        self._input_rows = 0  # whose arrays are in the files
-        self._files: dict[str, tuple[str, int]] = {}  # by name: the dtype of each file, and its size in bytes
         self._note.parent.mkdir(parents=True, exist_ok=True)
         if self._note.exists():
             input_rows, files = json.loads(self._note.read_text())
@@ -347,30 +344,33 @@ class _Builder:
             advance(self._input_rows)
             for portion in self.portions:
                 for table in tables_of(portion):
-                    for cells in table.cells(max(self._input_rows - first_row, 0)):
-                        for name, values in self._arrays(cells, portion.roles).items():
-                            with open(self.folder / name, "ab") as file:
-                                # Not `tofile`, which ignores a disk that is full at its last bytes.
-                                file.write(values.tobytes())
-                            self._files[name] = values.dtype.str, (self.folder / name).stat().st_size
-                        self._input_rows += len(cells[0])
-                        write_atomic(self._note, json.dumps([self._input_rows, self._files]))
+                    for cells in table.blocks(begin=max(self._input_rows - first_row, 0)):
+                        self._append(self._arrays(cells, portion.roles), input_rows=len(cells[0]))
                         advance(len(cells[0]))
                     first_row += len(table.dataset)
         return portion_rows
 
+    def _append(self, arrays: Mapping[str, np.ndarray], input_rows: int) -> None:
+        """Appends the arrays of a block of `input_rows` to the files of these names, and notes what the files hold."""
+        for name, values in arrays.items():
+            with open(self.folder / name, "ab") as file:
+                file.write(values.tobytes())  # not `tofile`, which ignores a disk that is full at its last bytes
+            self._files[name] = values.dtype.str, (self.folder / name).stat().st_size
+        self._input_rows += input_rows
+        write_atomic(self._note, json.dumps([self._input_rows, self._files]))
+
     def _arrays(self, cells: Sequence[Sequence[str]], roles: Sequence[str]) -> dict[str, np.ndarray]:
-        """Tokenises a block of input rows, or their chunks; returns arrays to append, by the name of their file. Skips rows that have
-        an empty cell or are excluded. `cells` has the block's texts of each column, `roles` each column's role."""
+        """The arrays of a block of input rows, by the names of their files. Rows that have an empty cell or are excluded are skipped;
+        `chunking` turns the others into several rows each. `cells` has the block's texts of each column, `roles` the columns' roles."""
         identity = [self.columns.index(name) for name in identifying(self.columns, chunked=self.chunking is not None)]
         others = [index for index in range(len(self.columns)) if index not in identity]
         stripped = zip(*([cell.strip() for cell in column] for column in cells), strict=True)
-        numbered = [(input_row, row) for input_row, row in enumerate(stripped, self._input_rows) if all(row)]
-        rows = numbered
-        if self.excluded:  # before texts are split, because whole rows are compared
-            keys = (row_key([row[index] for index in identity]) for _, row in numbered)
-            rows = [pair for pair, key in zip(numbered, keys, strict=True) if key not in self.excluded]
-        excluded = len(numbered) - len(rows)
+        # Pairs of the index of an input row and its texts, one per column.
+        full_rows = [(input_row, row) for input_row, row in enumerate(stripped, self._input_rows) if all(row)]
+        rows = full_rows
+        if self.excluded:  # before texts are split into chunks, because whole texts are compared
+            rows = [pair for pair in full_rows if row_key([pair[1][index] for index in identity]) not in self.excluded]
+        excluded = len(full_rows) - len(rows)
         if self.chunking:  # each portion has a single column
             chunks_of_rows = zip(rows, self.chunking.split(text for _, (text,) in rows), strict=True)
             rows = [(input_row, (chunk,)) for (input_row, _), chunks in chunks_of_rows for chunk in chunks]
@@ -379,32 +379,34 @@ class _Builder:
             for _, row in rows
         ]
         arrays = {
-            "rows/excluded": np.array([excluded]),
+            "rows/excluded": np.array([excluded]),  # one number per block
             "rows/input_row": np.array([input_row for input_row, _ in rows], np.int64),
             "rows/keys": np.array([text.text_key(row[self.columns.index(TEXT)]) for _, row in rows], np.uint64),
             "rows/repeat_keys": np.array(repeat_keys, np.uint64),
         }
-        unknown = unknown_id(self.tokenizer)
         for index, role in enumerate(roles):
-            texts = [row[index] for _, row in rows]
-            prompts = [self.prompts[role]] * len(texts)
-            tokens = tokenised_words(self.tokenizer, texts, prompts, self.max_length, unknown=unknown)
-            encoded = [text.encode() for text in texts]
-            counts = dict(zip(Unknown._fields, tokens.counts.T, strict=True)) | {
-                "lengths": tokens.lengths,
-                "words": sums(tokens.marks == STARTS, tokens.lengths),
-                "truncated": tokens.truncated,
-                "text.lengths": np.array(list(map(len, encoded)), np.int64),
-            }
-            arrays |= {f"rows/{index}.{name}": values for name, values in counts.items()} | {
-                f"{index}.ids": tokens.ids.astype(self._id_dtype),
-                f"{index}.marks": tokens.marks,
-                f"{index}.text": np.frombuffer(b"".join(encoded), np.uint8),
-            }
+            arrays |= self._column_arrays(index, [row[index] for _, row in rows], role)
         return arrays
 
+    def _column_arrays(self, index: int, texts: Sequence[str], role: str) -> dict[str, np.ndarray]:
+        """Tokenises a block of the column with this index. Returns arrays by the names of their files."""
+        prompts = [self.prompts[role]] * len(texts)
+        tokens = tokenised_words(self.tokenizer, texts, prompts, self.max_length, unknown=self._unknown_id)
+        encoded = [text.encode() for text in texts]
+        row_arrays = dict(zip(Unknown._fields, tokens.counts.T, strict=True)) | {
+            "lengths": tokens.lengths,
+            "words": sums(tokens.marks == STARTS, tokens.lengths),
+            "truncated": tokens.truncated,
+            "text.lengths": np.array(list(map(len, encoded)), np.int64),
+        }
+        return {f"rows/{index}.{name}": values for name, values in row_arrays.items()} | {
+            f"{index}.ids": tokens.ids.astype(self._id_dtype),
+            f"{index}.marks": tokens.marks,
+            f"{index}.text": np.frombuffer(b"".join(encoded), np.uint8),
+        }
+
     def finish(self, portion_rows: Sequence[int], *, dedupe: bool) -> dict[str, Any]:
-        """Drops repeated rows if `dedupe`, and writes the arrays of the others. Returns what `store.json` says about them."""
+        """Writes the arrays of all rows, or if `dedupe`, of the first of equal rows. Returns what `store.json` says about them."""
         repeat_keys = self._read("rows/repeat_keys")
         if not len(repeat_keys):
             reason = "has an empty sentence" + (" or is in data.exclude" if self.excluded else "")
@@ -417,20 +419,8 @@ class _Builder:
         self._write("keys", self._read("rows/keys")[kept])
         columns, column_lines = {}, []
         for index, name in enumerate(self.columns):
-            for kind in ("", "text."):
-                lengths = self._read(f"rows/{index}.{kind}lengths")
-                self._write(f"{index}.{kind}lengths", lengths[kept])
-                self._write(f"{index}.{kind}begins", (np.cumsum(lengths) - lengths)[kept])
-            for kind in ("words", "tokens"):
-                self._write(f"{index}.{kind}", self._read(f"rows/{index}.{kind}")[kept])
-            summed = ("truncated", *Unknown._fields)
-            columns[name] = {kind: int(self._read(f"rows/{index}.{kind}")[kept].sum()) for kind in summed}
-            lengths = self._read(f"rows/{index}.lengths")[kept]
-            columns[name]["longest"] = int(lengths.max())
-            column_lines.append(
-                f"column {name}: {lengths.sum():,} tokens, {lengths.mean():.1f} per sentence, "
-                f"{columns[name]['truncated'] / len(kept):.2%} of sentences truncated at {self.max_length} tokens"
-            )
+            columns[name], line = self._finish_column(index, kept)
+            column_lines.append(f"column {name}: {line}")
 
         repeats, excluded = len(repeat_keys) - len(kept), int(self._read("rows/excluded").sum())
         left_out = {
@@ -443,6 +433,7 @@ class _Builder:
         if any(left_out.values()) or self.excluded:
             numbers = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
             report.append(f"left out: {numbers or 'nothing, no row is in data.exclude'}")
+
         # Input rows ascend, so a search finds how many kept rows precede each portion's end.
         kept_of_portions = np.diff(np.searchsorted(input_row[kept], np.cumsum(portion_rows)), prepend=0)
         sources = [portion.source for portion in self.portions]
@@ -460,6 +451,21 @@ class _Builder:
             "arrays": {name: file for name, file in self._files.items() if not name.startswith("rows/")},
             "report": [*report, *column_lines],
         }
+
+    def _finish_column(self, index: int, kept: Integer[np.ndarray, " rows"]) -> tuple[dict[str, int], str]:
+        """Writes the arrays of the `kept` rows of a column. Returns what `store.json` says about the column, and a line about it."""
+        for kind in ("", "text."):  # of the tokens, and of the bytes of the text
+            lengths = self._read(f"rows/{index}.{kind}lengths")
+            self._write(f"{index}.{kind}lengths", lengths[kept])
+            self._write(f"{index}.{kind}begins", (np.cumsum(lengths) - lengths)[kept])
+        for kind in ("words", "tokens"):
+            self._write(f"{index}.{kind}", self._read(f"rows/{index}.{kind}")[kept])
+        summed = ("truncated", *Unknown._fields)
+        info = {kind: int(self._read(f"rows/{index}.{kind}")[kept].sum()) for kind in summed}
+        lengths = self._read(f"rows/{index}.lengths")[kept]
+        truncated = f"{info['truncated'] / len(kept):.2%} of sentences truncated at {self.max_length} tokens"
+        line = f"{lengths.sum():,} tokens, {lengths.mean():.1f} per sentence, {truncated}"
+        return info | {"longest": int(lengths.max())}, line
 
     def _write(self, name: str, values: np.ndarray) -> None:
         (self.folder / name).write_bytes(values.tobytes())

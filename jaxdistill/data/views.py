@@ -1,15 +1,12 @@
 """Makes views of sentences: deletes words from their token ids, masks a span of their text, or joins pairs.
 
-A view is a column of the text (`text`, `translation`, ...) or an augmentation of `text`: `identity`, `delete_words`
-(deletes each word with probability 0.1), `delete_one_word`, or `crop` (keeps a contiguous 90 % of the words).
-`delete_words:0.2` and `crop:0.2` set the deleted share. Words are separated by white space in the raw text. Deleting a
-word's tokens equals deleting it from the text if the tokenizer does not look across words.
+A view is a column of the text (`text`, `translation`, ...) or an augmentation of `text`: `identity`, `delete_words` (deletes each word
+with probability 0.1), `delete_one_word`, or `crop` (keeps a contiguous 90 % of the words). `delete_words:0.2` and `crop:0.2` set the
+deleted share. White space separates words. Deleting a word's tokens equals deleting it from the text if no token spans two words.
 
-`pair` joins the columns `text` and `second` into one sequence, as a cross-encoder reads them; `pair:reversed` joins them
-in the other order.
+`pair` joins the columns `text` and `second` into one sequence, as a cross-encoder reads them, `pair:reversed` in the other order.
 
-`mask_span` (Mirror-BERT) replaces 5 characters of the text by the tokenizer's mask token and tokenises the result;
-`mask_span:8` replaces 8.
+`mask_span` (Mirror-BERT) replaces 5 characters by the tokenizer's mask token and tokenises the result; `mask_span:8` replaces 8.
 """
 
 import contextlib
@@ -61,23 +58,19 @@ class View:
 
     def longest(self, store: TokenStore) -> int:
         """Maximum tokens of a sequence of this view."""
-        if not self.second:
-            return store.longest(self.column)
-        return min(store.longest(self.column) + store.longest(self.second), store.max_length)
+        return min(sum(map(store.longest, self.columns)), store.max_length)
 
 
 def parse_view(name: str, columns: Sequence[str]) -> View:
     """Parses the name of a view; a column takes precedence over an augmentation of the same name."""
     if name in columns:
         return View(column=name)
-    if name in plugins.views:
+    if name in ("identity", "delete_one_word", *plugins.views):
         return View(column="text", augmentation=name)
     if name == "pair":
         return View(column="text", second=SECOND)
     if name == "pair:reversed":
         return View(column=SECOND, second="text")
-    if name in ("identity", "delete_one_word"):
-        return View(column="text", augmentation=name)
     kind, _, amount = name.partition(":")
     with contextlib.suppress(ValueError):  # from an amount that is no number; the error below says what is allowed
         if kind == "mask_span" and 0 < (characters := int(amount or 5)) < SHORTEST_MASKED:
@@ -97,25 +90,27 @@ def viewed(view: View, store: TokenStore, rows: Integer[np.ndarray, " b"], draws
         return _joined_pairs(store, view.column, view.second, rows)
     if view.changes_text:
         rewrite = plugins.views.get(view.augmentation)
-        rewrite = rewrite or partial(span_masked, mask=store.mask_token, characters=view.characters)
-        first_draws = draws()[:, 0].tolist()
+        if rewrite is None:
+            rewrite = partial(span_masked, mask=store.mask_token, characters=view.characters)
+        first_draws = draws()[:, 0].tolist()  # a rewriting needs only one number per row
         texts = [rewrite(store.text(view.column, row), draw) for row, draw in zip(rows, first_draws, strict=True)]
         tokens = store.tokenised(view.column, rows, texts)
         return Ragged(tokens.ids, tokens.lengths)
     tokens = store.gather(view.column, rows)
     if not view.is_random:
         return Ragged(tokens.ids, tokens.lengths)
-    kept = kept_words(view, store.counts_of(view.column, rows).words, draws())
-    sentence = np.repeat(np.arange(len(rows)), tokens.lengths)
-    keep = (tokens.words < 0) | kept[sentence, tokens.words]  # special tokens and the prompt stay
-    return Ragged(tokens.ids[keep], np.bincount(sentence[keep], minlength=len(rows)))
+    keep_word = kept_words(view, store.counts_of(view.column, rows).words, draws())
+    sentence = np.repeat(np.arange(len(rows)), tokens.lengths)  # of each token, as an index of `rows`
+    # Special tokens and the prompt have word -1. They stay, whatever the last column of `keep_word` says.
+    keep_token = (tokens.words < 0) | keep_word[sentence, tokens.words]
+    return Ragged(tokens.ids[keep_token], np.bincount(sentence[keep_token], minlength=len(rows)))
 
 
 def most_tokens(
     view: View, store: TokenStore, rows: Integer[np.ndarray, " b"], draws: Draws
 ) -> Integer[np.ndarray, " b"]:
     """Upper bounds of the lengths of `viewed`, computed from the store's counts without reading tokens. They are exact if no word is
-    deleted; a deleted word lowers its bound by one token, because its number of tokens is not known here."""
+    deleted. Each deleted word lowers the bound by one token, because it has at least one."""
     assert not view.changes_text
     counts = store.counts_of(view.column, rows)
     if view.second:
@@ -128,16 +123,19 @@ def most_tokens(
 
 
 def _joined_pairs(store: TokenStore, first: str, second: str, rows: np.ndarray) -> Ragged:
-    """Joins and truncates pairs as the tokenizer does (`longest_first`). NOTE: if both sentences were already truncated when the text
-    was tokenised, the odd token may go to the other sentence."""
-    template, sentences = store.pair_template, []
-    room = store.max_length - template.special_tokens
-    for column in (first, second):
+    """Joins the sentences of two columns, and truncates the pairs as the tokenizer does (`longest_first`). NOTE: if both sentences were
+    already truncated when the text was tokenised, the odd token may go to the other sentence."""
+
+    def sentences(column: str) -> list[Integer[np.ndarray, "_"]]:
+        """Token ids of each row's sentence, without special tokens and prompt."""
         tokens = store.gather(column, rows)
         ends = np.cumsum(store.counts_of(column, rows).tokens)
-        sentences.append(np.split(tokens.ids[tokens.words >= 0], ends[:-1]))  # without special tokens and prompt
+        return np.split(tokens.ids[tokens.words >= 0], ends[:-1])
+
+    template = store.pair_template
+    room = store.max_length - template.special_tokens
     sequences, firsts = [], []
-    for left, right in zip(*sentences, strict=True):
+    for left, right in zip(sentences(first), sentences(second), strict=True):
         # The longer sentence is cut until both are equal, then both are cut; the longer keeps an odd token.
         short, long = sorted((len(left), len(right)))
         short = min(short, room // 2)
@@ -145,17 +143,16 @@ def _joined_pairs(store: TokenStore, first: str, second: str, rows: np.ndarray) 
         left_length, right_length = (short, long) if len(left) <= len(right) else (long, short)
         parts = [template.begin, left[:left_length], template.between, right[:right_length], template.end]
         sequences.append(np.concatenate(parts))
-        of_first_type = len(template.begin) + left_length + template.between_first
-        firsts.append(of_first_type if template.has_types else len(sequences[-1]))
+        end_of_first = len(template.begin) + left_length + template.between_first
+        firsts.append(end_of_first if template.has_types else len(sequences[-1]))  # without types, all are type 0
     return ragged(sequences, np.array(firsts, np.int64))
 
 
 def span_masked(text: str, uniform: float, *, mask: str, characters: int) -> str:
-    """Replaces a random span of `text` by `mask`; texts below 30 characters are unchanged.
+    """Replaces `characters` characters of `text` by `mask`; texts below 30 characters are unchanged.
 
-    `uniform`, in [0, 1), sets where the span begins. As in Mirror-BERT's code, the first occurrence of the drawn characters is masked,
-    and the last character never is. Unlike in that code, RoBERTa gets its `<mask>`, not the text `[MASK]`, which its tokenizer would
-    split.
+    `uniform`, a random number in [0, 1), chooses the characters. As in Mirror-BERT's code, their first occurrence in the text is masked,
+    and the last character never is. Unlike in that code, RoBERTa gets its own mask token, `<mask>`, not the text `[MASK]`.
 
     Source: Liu et al., Mirror-BERT, EMNLP 2021, section 2; github.com/cambridgeltl/mirror-bert, `erase_and_mask`.
     """
@@ -169,18 +166,19 @@ def span_masked(text: str, uniform: float, *, mask: str, characters: int) -> str
 def kept_words(
     view: View, counts: Integer[np.ndarray, " b"], draws: Float[np.ndarray, "b draws"]
 ) -> Bool[np.ndarray, "b draws"]:
-    """Which words a random view keeps of sentences with `counts` words. `draws` is as in `Draws`. A sentence's only word stays."""
-    index = np.arange(draws.shape[1])
-    first_draws = draws[:, 0]
+    """Whether a random view keeps each word of sentences with `counts` words. `draws` is as in `Draws`. A sentence's only word stays."""
+    index = np.arange(draws.shape[1])  # of a word in its sentence
     exists = index < counts[:, None]
     if view.augmentation == "delete_words":
-        draws = np.where(exists, draws, -1.0)
-        stays = draws >= view.rate
-        stays[np.arange(len(draws)), draws.argmax(axis=1)] = True  # the word with the largest draw, so that one stays
+        kept = draws >= view.rate
+        # The word with the largest draw, so that at least one stays; -1.0 is below any draw.
+        largest = np.where(exists, draws, -1.0).argmax(axis=1)
+        kept[np.arange(len(draws)), largest] = True
     elif view.augmentation == "delete_one_word":
-        stays = index != (first_draws * counts).astype(np.int64)[:, None]
+        deleted = (draws[:, 0] * counts).astype(np.int64)
+        kept = index != deleted[:, None]
     else:  # crop
         length = np.maximum(1, np.round(counts * (1.0 - view.rate)).astype(np.int64))
-        start = (first_draws * (counts - length + 1)).astype(np.int64)[:, None]
-        stays = (index >= start) & (index < start + length[:, None])
-    return exists & (stays | (counts < 2)[:, None])
+        start = (draws[:, 0] * (counts - length + 1)).astype(np.int64)
+        kept = (index >= start[:, None]) & (index < (start + length)[:, None])
+    return exists & (kept | (counts < 2)[:, None])

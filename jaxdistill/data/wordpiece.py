@@ -1,12 +1,11 @@
 """Trains a tokenizer for a fresh student on the text, and caches it by digest.
 
-Like BERT uncased, it lower-cases text. Unlike BERT, it keeps accents, which distinguish words in most languages (German
-`schon` and `schön`). Text without spaces, such as Thai, is split into the longest known pieces. Ids 0 to 4 are the
-special tokens. `transformers` loads the folder as `BertTokenizer`.
+Like BERT uncased, it lower-cases text. Unlike BERT, it keeps accents, which distinguish words in most languages (German `schon` and
+`schön`). Text without spaces, such as Thai, is split into the longest known pieces. `transformers` loads the folder as `BertTokenizer`.
 
-NOTE: by default, `tokenizers` numbers single characters in the order of a hash table, which differs between processes,
-and breaks ties between equally frequent pairs by these numbers: the same text gives different vocabularies. Here all
-characters are counted first and numbered by frequency, so the same text gives the same tokenizer.
+NOTE: by default, `tokenizers` numbers single characters in the order of a hash table, which differs between processes, and breaks ties
+between equally frequent pairs by these numbers: the same text gives different vocabularies. Here characters are counted first and
+numbered by frequency, so the same text gives the same tokenizer.
 """
 
 import hashlib
@@ -34,7 +33,7 @@ MAX_CHARACTERS = 1000
 LONG_RUN = re.compile(r"[^\s!-/:-@\[-`{-~]{31,}")
 """Characters without space or punctuation between them, too many for a word."""
 MAX_IN_LONG_RUNS = 0.1
-"""Fraction of characters in long runs above which a text counts as written without spaces."""
+"""Maximum fraction of characters in long runs; above it, a text counts as written without spaces."""
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +80,7 @@ def train_wordpiece(
             tokenizer.pre_tokenizer = words
             return tokenizer
 
-        # In this draft, pieces such as `##a` are special tokens, which fixes their order; only its vocabulary is used.
+        # In the draft, pieces such as `##a` are special tokens, which fixes their order. Only its vocabulary is used.
         draft = bert_like(models.WordPiece(unk_token=SPECIAL["unk_token"]))
         trainer = trainers.WordPieceTrainer(
             vocab_size=entries,
@@ -99,13 +98,11 @@ def train_wordpiece(
             single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=special
         )
         tokenizer.decoder = decoders.WordPiece(prefix="##")
-        check_unchanged(specs, text_digest)
-        vocabulary = tokenizer.get_vocab()
-        lines = (f"{entry}\n" for entry in sorted(vocabulary, key=vocabulary.__getitem__))
-        (unfinished / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
+        check_unchanged(specs, text_digest)  # else the folder would be named by another text
+        tokenizer.save(str(unfinished / "tokenizer.json"))
+        tokenizer.model.save(str(unfinished))  # `vocab.txt`
         (unfinished / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-        (unfinished / "vocab.txt").write_text("".join(lines), encoding="utf-8")
-        log.info("a tokenizer of %d entries was trained on the text: %s", len(vocabulary), folder)
+        log.info("a tokenizer of %d entries was trained on the text: %s", tokenizer.get_vocab_size(), folder)
 
     if not folder.is_dir():
         make_folder_atomic(folder, write, what="the tokenizer")

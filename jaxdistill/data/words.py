@@ -1,6 +1,5 @@
 """Maps tokens to the words of the raw text, as white space separates them."""
 
-import sys
 from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -14,9 +13,6 @@ from jaxdistill.core.files import foreign_errors
 
 CONTINUES, STARTS, PROTECTED = 0, 1, 2
 """Mark of a token: it continues a word, starts one, or belongs to no word (special tokens and the prompt)."""
-
-_SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
-"""Whether each code point is white space. The last white space is U+3000; the entry after it stands for all higher ones."""
 
 
 class Unknown(NamedTuple):
@@ -56,8 +52,7 @@ class Tokenised(NamedTuple):
 def tokenised_words(
     tokenizer: Tokenizer, texts: Sequence[str], prompts: Sequence[str], max_length: int, *, unknown: int | None = None
 ) -> Tokenised:
-    """Tokenises non-empty sentences, each after its prompt, and marks the tokens that start a word of the raw text. Raises `InputError`
-    for a sentence without tokens.
+    """Tokenises sentences after their prompts, and marks tokens that start a word. Raises `InputError` for a sentence without tokens.
 
     Args:
       max_length: the number of tokens at which the tokenizer is set to truncate.
@@ -70,43 +65,40 @@ def tokenised_words(
     if not lengths.all():
         text = texts[int(np.argmin(lengths))]
         raise InputError(f"the tokenizer produces no tokens for the sentence {text!r:.80}; remove it from the text.")
+    truncated = np.array([len(encoding) >= max_length and bool(encoding.overflowing) for encoding in batch], np.bool_)
     total = int(lengths.sum())
     ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in batch), np.uint32, total)
     special = np.fromiter(chain.from_iterable(encoding.special_tokens_mask for encoding in batch), np.bool_, total)
     offsets = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in batch))
-    begins, ends = np.fromiter(offsets, np.int64, 2 * total).reshape(total, 2).T
-    are_truncated = (len(encoding) >= max_length and bool(encoding.overflowing) for encoding in batch)
-    truncated = np.fromiter(are_truncated, np.bool_, len(batch))
+    begins, ends = np.fromiter(offsets, np.int64, 2 * total).reshape(total, 2).T  # characters of each token
 
-    # The number of each character's word; numbers continue across sentences, so that no two sentences share a word.
+    # Special tokens and those of the prompt belong to no word, others to that of their first character.
+    sentence_of_token = np.repeat(np.arange(len(sentences)), lengths)
+    prompt_ends = np.fromiter(map(len, prompts), np.int64, len(prompts))[sentence_of_token]
+    is_protected = special | ((prompt_ends > 0) & (ends <= prompt_ends))
     characters = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    begin = np.cumsum(characters) - characters
-    codes = np.frombuffer("".join(sentences).encode(f"utf-32-{sys.byteorder[0]}e"), np.uint32)
-    is_space = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
-    is_after_space = np.ones(len(codes), bool)
-    is_after_space[1:] = is_space[:-1]
-    is_after_space[begin] = True
-    # White space belongs to the word after it, as in many tokenizers.
-    word_of_character = np.cumsum(is_after_space & ~is_space) + is_space
-
-    # A token belongs to the word of its first character; special tokens and those of the prompt belong to none.
-    sentence = np.repeat(np.arange(len(sentences)), lengths)
-    prompt_end = np.fromiter(map(len, prompts), np.int64, len(prompts))[sentence]
-    is_protected = special | ((prompt_end > 0) & (ends <= prompt_end))
-    first_character = begin[sentence] + np.minimum(begins, characters[sentence] - 1)
-    word = np.where(is_protected, -1, word_of_character[first_character])
-    starts = np.diff(word, prepend=-1) != 0
+    sentence_begins = np.cumsum(characters + 1) - (characters + 1)  # if a space joins the sentences
+    first_character = sentence_begins[sentence_of_token] + np.minimum(begins, characters[sentence_of_token] - 1)
+    word_of_token = np.where(is_protected, -1, _words_of_characters(" ".join(sentences))[first_character])
+    starts = np.diff(word_of_token, prepend=-1) != 0
     marks = np.where(is_protected, PROTECTED, np.where(starts, STARTS, CONTINUES)).astype(np.uint8)
 
     # At most 100 characters of a token, so that one line of encoded data does not outweigh a text.
     covered = np.where(is_protected, 0, np.minimum(ends - begins, 100))
-    are_unknown = (ids == unknown) & ~is_protected
+    is_unknown = (ids == unknown) & ~is_protected
     # In the order of `Unknown`'s fields.
-    token_counts = (are_unknown, ~is_protected, np.where(are_unknown, covered, 0), covered)
+    token_counts = (is_unknown, ~is_protected, np.where(is_unknown, covered, 0), covered)
     counts = np.stack([sums(values, lengths) for values in token_counts], axis=1)
     return Tokenised(ids, marks, lengths, truncated, counts)
 
 
+def _words_of_characters(text: str) -> Integer[np.ndarray, " characters"]:
+    """The number of each character's word. White space belongs to the word after it, as in many tokenizers."""
+    is_space = np.char.isspace(np.frombuffer(text.encode("utf-32-le"), "<U1"))
+    is_after_space = np.append(True, is_space)[:-1]
+    return np.cumsum(is_after_space & ~is_space) + is_space
+
+
 def sums(values: np.ndarray, lengths: Integer[np.ndarray, " rows"]) -> Integer[np.ndarray, " rows"]:
-    """Sums the tokens' `values` over each sentence; `lengths` are the sentences' numbers of tokens, above 0."""
+    """Sums of the tokens' `values` over each sentence. `lengths` are the sentences' numbers of tokens; none may be 0."""
     return np.add.reduceat(values, np.cumsum(lengths) - lengths, dtype=np.int32)
