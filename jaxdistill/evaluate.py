@@ -209,29 +209,10 @@ def _evaluate(options: dict[str, Any], load: Callable[..., Model], out: str) -> 
             earlier = json.loads(file.read_bytes())
             earlier_inputs = earlier["inputs"] | earlier["files"]
         refuse_changes(file, earlier_inputs, options | digests)
-
     # The models `index_model` and `teacher`, if sets refer to them. All models share them, and so the vectors that they computed.
     reference_names = {name for _, test_set in plan.sets for name in test_set.references}
     references = {name: load(options[name], is_index=name == "index_model") for name in reference_names}
-    rows = []  # one per model and width
-    failed = {}
-    specs = list(dict.fromkeys([*filter(None, [options["teacher"]]), *options["model"]]))
-    for spec in specs:
-        try:
-            with processes.agreed() as facts:
-                is_reference = "teacher" in references and spec == options["teacher"]
-                model = references["teacher"] if is_reference else load(spec)
-                facts[spec] = model.digest
-            model = replace(model, **references)
-            widths = dict.fromkeys(options["dims"] if spec in options["model"] else ())
-            variants = [truncated(model, width) for width in widths] or [model]
-            rows += [_scored(variant, plan) for variant in variants]
-        except InputError as error:
-            if len(specs) == 1:
-                raise
-            failed[spec] = str(error)
-            _print_error(f"failed: model {spec}: {error}")
-
+    rows, failed = _scored_models(options, load, plan, references)
     score_names = dict.fromkeys(name for row in rows for name in row["scores"])
     cited_rows = [row.only(score_names) for row in cited_rows]
     content = {
@@ -259,6 +240,31 @@ def _evaluate(options: dict[str, Any], load: Callable[..., Model], out: str) -> 
     if failures := report.failures(content):
         raise EvaluationFailed(failures, result)
     return result
+
+
+def _scored_models(
+    options: dict[str, Any], load: Callable[..., Model], plan: suite.Suite, references: dict[str, Model]
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The rows of the results file, one for each model and width; and by name, why other models cannot be scored."""
+    rows = []
+    failed = {}
+    specs = list(dict.fromkeys([*filter(None, [options["teacher"]]), *options["model"]]))
+    for spec in specs:
+        try:
+            with processes.agreed() as facts:
+                is_reference = "teacher" in references and spec == options["teacher"]
+                model = references["teacher"] if is_reference else load(spec)
+                facts[spec] = model.digest
+            model = replace(model, **references)
+            widths = dict.fromkeys(options["dims"] if spec in options["model"] else ())  # the teacher is not truncated
+            variants = [truncated(model, width) for width in widths] or [model]
+            rows += [_scored(variant, plan) for variant in variants]
+        except InputError as error:
+            if len(specs) == 1:
+                raise
+            failed[spec] = str(error)
+            _print_error(f"failed: model {spec}: {error}")
+    return rows, failed
 
 
 def _members(

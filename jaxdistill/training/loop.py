@@ -72,9 +72,8 @@ def train(run: Run, workdir: Workdir, *, callbacks: Sequence[Callback] = ()) -> 
                 # `run.steps` was lowered to the step of a checkpoint that was not evaluated, or whose best checkpoint is gone.
                 evaluate(start, state)
             stop = start if evaluator.reason_to_stop() else steps  # a run that has stopped early stays so
-            # The first process traces the steps of `run.profile`; if the run was resumed, those that are left.
             trace_first, trace_last = profiled_steps(options.profile) if processes.is_first() else (0, 0)
-            trace_first = max(trace_first, start + 1)
+            trace_first = max(trace_first, start + 1)  # if the run is resumed, the steps that are left are traced
             trace = stack.enter_context(contextlib.ExitStack())
             stop_vote = processes.StopVote(run.mesh, delay=STEPS_IN_FLIGHT)
             batches = stack.enter_context(contextlib.closing(prefetch(run.batches, start, stop)))
