@@ -206,7 +206,7 @@ class Evaluator:
 
 
 def note_score(record: dict[str, Any], step: int, scores: dict[str, float], *, best: str, exports_last: bool) -> None:
-    """Updates an `Evaluator`'s record with a step's scores. The best step is that of the highest `best`, or if `exports_last`, the latest."""
+    """Adds a step's scores to an `Evaluator`'s record. The best step has the highest metric `best`, or is the latest if `exports_last`."""
     score = scores.get(best, 0.0)  # the metric may be missing only if `exports_last`
     highest = record["best"]
     is_better = highest is None or score > highest

@@ -299,7 +299,7 @@ def _reserved(bucket: epath.Path) -> Iterator[None]:
     with store_errors(str(bucket)):
         names = {path.name for path in bucket.iterdir()} - {RUNNING} if bucket.exists() else set[str]()
         if names and not names & {CONFIG, stage_folder(Path(), 1).name}:
-            raise InputError(f"{bucket} has {min(names)} and is not a workdir of this program; use another --workdir.")
+            raise InputError(f"{bucket} holds {min(names)} and is not a workdir; use another --workdir.")
         # The note of a run that ended well is gone. A run that still works rewrites its note; that of a dead one only gets older.
         found = note = read_running()
         if found:
