@@ -31,9 +31,7 @@ def _run_program(arguments: Sequence[str]) -> None:
     elif name in PROGRAMS:
         importlib.import_module(f"jaxdistill.{'main' if name == 'train' else name}").main(others)
     else:
-        raise InputError(
-            f"program {name!r} is unknown.{did_you_mean(name, [*PROGRAMS])} There are {', '.join(PROGRAMS)}."
-        )
+        raise InputError(f"unknown program {name!r}.{did_you_mean(name, [*PROGRAMS])} There are {', '.join(PROGRAMS)}.")
 
 
 if __name__ == "__main__":

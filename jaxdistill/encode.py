@@ -87,7 +87,7 @@ def encode(
       show_progress_bar: Progress bar: on in the program, off from Python.
     """
     if not output:
-        # At this point, the local variables are the arguments.
+        # Calls itself with a temporary file. So far, the local variables are the arguments.
         options = {name: value for name, value in locals().items() if name != "output"}
         with tempfile.TemporaryDirectory() as folder:
             return np.load(cast(Path, encode(**options, output=f"{folder}/vectors.npy")))
@@ -107,7 +107,7 @@ def encode(
     }  # fmt: skip
     with processes.agreed() as facts:
         facts |= origin
-    # All processes look for the output before one of them writes it, and do what the first one's answer requires.
+    # All look for a finished output before one of them writes it; what the first one finds counts for all.
     counts, *_ = processes.gathered(finished(path, origin))
     if counts is None:
         if processes.is_first():  # in only one process: two would see each other's file
@@ -140,11 +140,11 @@ def encode(
 def _encoded(
     embedder: Embedder, unread: Iterator[tuple[int, Row]], prompt: str, width: int, rows: range, advance: Advance
 ) -> tuple[np.ndarray, int]:
-    """The vectors `[n, width]` of a range of rows, and the number of truncated sentences.
-    The text is read once, so calls must pass ascending ranges. `unread` yields its remaining rows with their numbers."""
+    """The vectors `[n, width]` of a range of rows, and the number of truncated sentences. `unread` yields the rows of the text that
+    no earlier call has read, with their numbers, so calls must pass ascending ranges."""
     sentences = []
     for row, (sentence,) in unread:
-        if row in rows:
+        if row in rows:  # not of a block that is computed already, or by another process
             sentences.append(prompt + sentence)
         if row == rows[-1]:
             break
@@ -156,7 +156,7 @@ def _encoded(
 
 
 def _write_output(path: Path, suffix: str, vectors_file: Path, sentences: Iterator[Row] | None) -> None:
-    """Copies a `.npy` file for the suffix `.npy`; otherwise writes its vectors, and the sentences if there are any, as Parquet."""
+    """Writes the vectors of a `.npy` file: for the suffix `.npy` as a copy, otherwise as Parquet, with the `sentences` if given."""
     if suffix == ".npy":
         shutil.copyfile(vectors_file, path)
         return

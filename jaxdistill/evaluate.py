@@ -23,7 +23,6 @@ Tasks, separated by commas:
 Sets that the data folder lacks are skipped with a message. If an evaluation fails, a line says why, the others continue, and the
 program exits with status 2. Scores of the same model and files are cached, except speed. Cross-encoders and ensembles (`A+B`) score
 pairs directly and have no vectors for other tasks.
-
 Results of other models, sets or options, and files of other programs, are never replaced: move them, or give another --out.
 
 Several processes, started as for training, each encode a part; the first one prints and writes. All must see the same sets
@@ -144,11 +143,11 @@ def evaluate(
       out: Results file, or a folder (ending in /) for results.json and index.html; empty: none.
 
     Raises:
-      InputError: an option cannot be used.
       EvaluationFailed: an evaluation or one of several models failed; the others were scored, and are in its `result`.
     """
-    options: dict[str, Any] = locals().copy()  # at this point, the local variables are the arguments
-    for name in ("model", "batch_size", "out"):  # models are noted by name below, and the others do not change scores
+    # The arguments that determine scores, for the results file; `model` follows, by name. So far, the local variables are the arguments.
+    options: dict[str, Any] = locals().copy()
+    for name in ("model", "batch_size", "out"):
         del options[name]
     options["data"] = os.path.expanduser(os.environ.get("JAXDISTILL_DATA", "") if data is None else data)
     for name in ("tasks", "bitext", "entities", "retrieval", "text", "whiten", "dims", "plugins"):
@@ -157,9 +156,9 @@ def evaluate(
         options[name] = os.path.expanduser(options[name])
     options["paper"] = [paper] if isinstance(paper, str) else list(paper)
     use_plugins(",".join(options["plugins"]))
-    specs = [model] if isinstance(model, str | Path | Embedder) else list(model)
-    loaded = {spec.model.source: spec.model for spec in specs if isinstance(spec, Embedder)}
-    names = [spec.model.source if isinstance(spec, Embedder) else os.path.expanduser(spec) for spec in specs]
+    models = [model] if isinstance(model, str | Path | Embedder) else list(model)
+    loaded = {item.model.source: item.model for item in models if isinstance(item, Embedder)}
+    names = [item.model.source if isinstance(item, Embedder) else os.path.expanduser(item) for item in models]
     options["model"] = names
     repeated = [name for name in loaded if names.count(name) > 1]
     refuse([
@@ -188,7 +187,7 @@ def _evaluate(options: dict[str, Any], load: Callable[..., Model], out: str) -> 
         **{name: options[name] for name in options.keys() & Sources.__annotations__.keys()},
         mteb_folder=file.with_name("mteb") if file else None,
     )
-    # An option that names sets selects the task that reads them; most tasks have the option's name.
+    # Without `tasks`, an option that names sets selects the task that reads them; most tasks have the option's name.
     set_options = [name for name in ("pairs", "bitext", "entities", "retrieval", "mteb", "text") if options[name]]
     other_names = {"retrieval": "documents", "text": "agreement"}
     tasks = options["tasks"] or [other_names.get(name, name) for name in set_options] or ["sts"]
@@ -210,29 +209,10 @@ def _evaluate(options: dict[str, Any], load: Callable[..., Model], out: str) -> 
             earlier = json.loads(file.read_bytes())
             earlier_inputs = earlier["inputs"] | earlier["files"]
         refuse_changes(file, earlier_inputs, options | digests)
-
-    # The index model and the teacher, if sets use them, are shared by all models, and so keep the vectors that they computed.
+    # The models `index_model` and `teacher`, if sets refer to them. All models share them, and so the vectors that they computed.
     reference_names = {name for _, test_set in plan.sets for name in test_set.references}
     references = {name: load(options[name], is_index=name == "index_model") for name in reference_names}
-    rows = []
-    failed = {}
-    specs = list(dict.fromkeys([*filter(None, [options["teacher"]]), *options["model"]]))
-    for spec in specs:
-        try:
-            with processes.agreed() as facts:
-                is_reference = "teacher" in references and spec == options["teacher"]
-                model = references["teacher"] if is_reference else load(spec)
-                facts[spec] = model.digest
-            model = replace(model, **references)
-            widths = dict.fromkeys(options["dims"] if spec in options["model"] else ())
-            variants = [truncated(model, width) for width in widths] or [model]
-            rows += [_scored(variant, plan) for variant in variants]
-        except InputError as error:
-            if len(specs) == 1:
-                raise
-            failed[spec] = str(error)
-            _print_error(f"failed: model {spec}: {error}")
-
+    rows, failed = _scored_models(options, load, plan, references)
     score_names = dict.fromkeys(name for row in rows for name in row["scores"])
     cited_rows = [row.only(score_names) for row in cited_rows]
     content = {
@@ -248,7 +228,7 @@ def _evaluate(options: dict[str, Any], load: Callable[..., Model], out: str) -> 
         "inputs": options,
         "files": digests,
     }
-    if not score_names:  # nothing to write
+    if not score_names:  # all evaluations failed, so nothing is written
         file = page = None
     if file:
         with writing(file):
@@ -262,12 +242,36 @@ def _evaluate(options: dict[str, Any], load: Callable[..., Model], out: str) -> 
     return result
 
 
-def _model(
-    options: dict[str, Any], loaded: dict[str, SentenceModel], batch_size: int, spec: str, *, is_index: bool = False
-) -> Model:
-    """A model, or an ensemble if `spec` is `A+B`, on the devices of all processes.
-    If it `is_index`, it makes the index of asymmetric retrieval: `options` then set neither its pooling nor its prompt for queries.
-    Models in `loaded`, by name, are not read again."""
+def _scored_models(
+    options: dict[str, Any], load: Callable[..., Model], plan: suite.Suite, references: dict[str, Model]
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The rows of the results file, one for each model and width; and by name, why other models cannot be scored."""
+    rows = []
+    failed = {}
+    specs = list(dict.fromkeys([*filter(None, [options["teacher"]]), *options["model"]]))
+    for spec in specs:
+        try:
+            with processes.agreed() as facts:
+                is_reference = "teacher" in references and spec == options["teacher"]
+                model = references["teacher"] if is_reference else load(spec)
+                facts[spec] = model.digest
+            model = replace(model, **references)
+            widths = dict.fromkeys(options["dims"] if spec in options["model"] else ())  # the teacher is not truncated
+            variants = [truncated(model, width) for width in widths] or [model]
+            rows += [_scored(variant, plan) for variant in variants]
+        except InputError as error:
+            if len(specs) == 1:
+                raise
+            failed[spec] = str(error)
+            _print_error(f"failed: model {spec}: {error}")
+    return rows, failed
+
+
+def _members(
+    options: dict[str, Any], loaded: dict[str, SentenceModel], spec: str, *, is_index: bool
+) -> list[SentenceModel]:
+    """The model `spec`, or the models of an ensemble `A+B`, with the prompts in `options`. Models in `loaded`, by name, are not read
+    again. If `is_index`, it makes the index of asymmetric retrieval, and has its own pooling and only the prompt for documents."""
     prompts = {role: options[f"{role}_prompt"] or options["prompt"] for role in ROLES}
     if is_index:
         models = [load_model(spec, max_length=options["max_length"])]
@@ -278,15 +282,21 @@ def _model(
         names = [spec] if Path(spec).exists() else spec.split("+")  # a folder's name may contain +
         reading = {option: options[option] for option in ("max_length", "pooling", "prompt")}
         models = [load_model(name, **reading) for name in names]
-    role_prompts = {role: text for role, text in prompts.items() if text}
-    models = [model.with_role_prompts(role_prompts) for model in models]
+    return [model.with_role_prompts({role: text for role, text in prompts.items() if text}) for model in models]
+
+
+def _model(
+    options: dict[str, Any], loaded: dict[str, SentenceModel], batch_size: int, spec: str, *, is_index: bool = False
+) -> Model:
+    """The model or ensemble that `_members` reads, as evaluations use it, on the devices of all processes."""
+    models = _members(options, loaded, spec, is_index=is_index)
     dtype = dtype_of(options["precision"])
-    members = [Embedder(model, compute_dtype=dtype, batch_size=batch_size) for model in models]
+    embedders = [Embedder(model, compute_dtype=dtype, batch_size=batch_size) for model in models]
     whiten = options["whiten"]
     digests = [model.digest() for model in models]
     if whiten:
         digests += ["whiten", content_digest(whiten)]
-    digests += [name for member in members if (name := member.compute_dtype.name) != "float32"]
+    digests += [name for embedder in embedders if (name := embedder.compute_dtype.name) != "float32"]
     readings = [
         {
             "embedding_width": model.definition.embedding_width,
@@ -298,62 +308,55 @@ def _model(
         }
         for model in models
     ]
-    first = members[0]
+    first = embedders[0]  # the only one, unless the model is an ensemble, which scores pairs
     progress = sys.stderr.isatty() and processes.is_first()
-    local_embed: Any = ensemble(members, progress=progress) if len(members) > 1 else first.as_embed(progress=progress)
+    local_embed: Any = ensemble(embedders, progress=progress) if embedders[1:] else first.as_embed(progress=progress)
     embed = processes.over_processes(local_embed)
     has_vectors = not isinstance(local_embed, Scorer)
-    model = Model(
-        embed=embed,
+    whitening = cache(lambda: geometry.whitening_on(embed, whiten))  # fitted on first use
+
+    def whitened(embed: Embed) -> Embed:
+        return (lambda sentences: whitening()(np.asarray(embed(sentences)))) if whiten else embed
+
+    # A scorer of pairs raises `InputError` when it is asked for vectors.
+    functions: dict[str, Any] = {"embed": embed, "timed": local_embed, "query": embed, "document": embed}
+    if has_vectors or whiten:
+        functions = {
+            role: EmbeddingCache(whitened(partial(embed, role=role))) for role in ROLES
+        }  # `query` and `document`
+        functions["embed"] = EmbeddingCache(whitened(embed))
+        functions["timed"] = whitened(partial(first.encode, batch_size=geometry.BATCH_SIZE))
+    return Model(
+        **functions,
         name=spec,
         digest=digests[0] if len(digests) == 1 else hashlib.sha256("+".join(digests).encode()).hexdigest(),
         width=first.width if has_vectors and not whiten else 0,
         reading=readings[0] if len(readings) == 1 else {"members": readings},
         parameters=sum(model.parameter_count for model in models),
         size_bytes=sum(weights_bytes(locate(model.source)) for model in models),
-        timed=local_embed,
-        query=embed,
-        document=embed,
-    )
-    if not has_vectors and not whiten:
-        return model  # it raises `InputError` when it is asked for vectors
-    whitening = cache(lambda: geometry.whitening_on(embed, whiten))  # fitted on first use
-
-    def whitened(embed: Embed) -> Embed:
-        return (lambda sentences: whitening()(np.asarray(embed(sentences)))) if whiten else embed
-
-    query, document = (EmbeddingCache(whitened(partial(embed, role=role))) for role in ROLES)
-    return replace(
-        model,
-        embed=EmbeddingCache(whitened(embed)),
-        timed=whitened(partial(first.encode, batch_size=geometry.BATCH_SIZE)),
-        query=query,
-        document=document,
-        similarity="cosine" if whiten else first.model.definition.similarity,
+        similarity=first.model.definition.similarity if has_vectors and not whiten else "cosine",
     )
 
 
-def truncated(model: Model, dims: str) -> Model:
-    """The model with the first `dims` numbers of each vector, scaled to unit length; likewise its index model.
-    Raises `InputError` if `dims` is not a number from 1 to the width of the vectors."""
+def truncated(model: Model, width: str) -> Model:
+    """The model with the first `width` numbers of each vector, scaled to unit length; likewise its index model.
+    Raises `InputError` if `width` is not a number from 1 to the width of the vectors."""
     if not model.width:
-        raise InputError(f"dims={dims}: {model.name} scores pairs and has no vectors to truncate.")
-    if not dims.isdecimal() or not 0 < int(dims) <= model.width:
-        raise InputError(
-            f"dims={dims}: the vectors of {model.name} have {model.width} numbers; give widths up to that."
-        )
+        raise InputError(f"dims={width}: {model.name} scores pairs and has no vectors to truncate.")
+    if not width.isdecimal() or not 0 < int(width) <= model.width:
+        raise InputError(f"dims={width}: the vectors of {model.name} have {model.width} numbers; give at most that.")
 
     def truncate(embed: Embed) -> Embed:
-        return lambda sentences: unit_rows(np.asarray(embed(sentences))[:, : int(dims)]).astype(np.float32)
+        return lambda sentences: unit_rows(np.asarray(embed(sentences))[:, : int(width)]).astype(np.float32)
 
     return replace(
         model,
         **{name: truncate(getattr(model, name)) for name in ("embed", "query", "document")},
-        name=f"{model.name} ({dims})",
-        digest=hashlib.sha256(f"{model.digest}+{dims}".encode()).hexdigest(),
-        width=int(dims),
+        name=f"{model.name} ({width})",
+        digest=hashlib.sha256(f"{model.digest}+{width}".encode()).hexdigest(),
+        width=int(width),
         similarity="cosine",
-        index_model=truncated(model.index_model, dims) if model.index_model else None,
+        index_model=truncated(model.index_model, width) if model.index_model else None,
     )
 
 

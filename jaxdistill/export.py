@@ -62,15 +62,15 @@ def export(
     run = fetched(workdir)
     student = restored_student(run, steps)
     facts = dataclasses.replace(read_facts(run.folder) or Facts(name=""), name=out.name)
-    exported = {"steps": max(steps), "averaged": averaged_steps(steps)}
-    if exported != {"steps": facts.steps, "averaged": facts.averaged}:  # its scores are of other checkpoints
-        facts = dataclasses.replace(facts, **exported, chosen_by="", scores={})
+    averaged = averaged_steps(steps)
+    if (facts.steps, facts.averaged) != (max(steps), averaged):  # the run's scores are of other checkpoints than these
+        facts = dataclasses.replace(facts, steps=max(steps), averaged=averaged, chosen_by="", scores={})
     return write_export(student, out, facts=facts, to=to)
 
 
 def restored_student(run: Workdir, steps: Sequence[int]) -> SentenceModel:
     """A run's student as it is exported, with the parameters of a kept checkpoint, or with the mean of several.
-    Needs neither teacher nor text. If a checkpoint is missing, raises `InputError`, which lists the kept steps."""
+    Needs neither teacher nor text. Raises `InputError`, which lists the kept steps, if a checkpoint is missing."""
     config = read_config(run.folder)
     student = read_student(config, run.folder) if config else None
     if config is None or student is None or not run.checkpoints.is_dir():

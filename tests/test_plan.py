@@ -96,7 +96,7 @@ def test_the_program_plans_its_step_without_computing_or_writing(targets, tmp_pa
 def test_a_plan_has_the_student_of_the_run_but_computes_no_targets(tmp_path, monkeypatch):
     options = {"student__layers": "greedy:1", "student__head": "linear", "student__head_init": "fitted"}
     arguments = tiny_arguments(tmp_path, teacher__kind="stored", **options)
-    config = main.parse_flags([*arguments, f"--workdir={tmp_path / 'w'}"]).config
+    config = main.parse_flags([*arguments, f"--workdir={tmp_path / 'w'}"]).stages[0]
     expected = make_student(config, config.teacher.load(context_of(config, tmp_path)), tmp_path)
 
     def runs(*_, **__):

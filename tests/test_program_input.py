@@ -38,7 +38,7 @@ def test_the_workdir_is_named_after_config_and_preset(tmp_path):
 
 
 def test_a_workdir_of_another_version_is_refused(folder, tmp_path, capsys):
-    other = nested(main.parse_flags([*tiny_arguments(folder), "--workdir=w"]).config)
+    other = nested(main.parse_flags([*tiny_arguments(folder), "--workdir=w"]).stages[0])
     other["student"]["pool"] = "mean"
     (tmp_path / "config.json").write_text(json.dumps(other))
     line = refused(main, [*tiny_arguments(folder), f"--workdir={tmp_path}"], capsys)

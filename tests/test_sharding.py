@@ -42,7 +42,7 @@ def built(folder, **run):
         "evals.pairs": "", "evals.agreement": "", "evals.best": "", "run.steps": 2, "run.precision": "float32",
     } | {f"run.{name}": value for name, value in run.items()}  # fmt: skip
     flags = main.parse_flags(arguments_of("configs/l2.py:tiny", options))
-    return build.build(flags.config, folder / "run", progress=False)
+    return build.build(flags.stages[0], folder / "run", progress=False)
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,7 @@ cli.run(main.main, sys.argv[1:])
 def test_a_student_is_read_as_it_was_made(options, tmp_path, monkeypatch):
     workdir = tmp_path / "w"
     monkeypatch.chdir(tmp_path)
-    config = main.parse_flags([*tiny_arguments(tmp_path, **options), f"--workdir={workdir}"]).config
+    config = main.parse_flags([*tiny_arguments(tmp_path, **options), f"--workdir={workdir}"]).stages[0]
     teachers = config.teacher.load(context_of(config, workdir))
     student = config.student.with_length(make_student(config, teachers, workdir), 24)
     assert read_student(config, workdir) is None

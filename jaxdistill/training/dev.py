@@ -52,12 +52,11 @@ def dev_tasks(config: Config, *, similarity: str = "cosine") -> dict[str, Task]:
 
     for option in ("retrieval", "entities"):
         if (value := getattr(evals, option)) and config.student.reads_pairs:
-            raise InputError(
-                f"evals.{option}={value} is for students with vectors, but the student {config.student.kind} is a cross-encoder; leave it out."
-            )
+            raise InputError(f"evals.{option}={value} is for students with vectors, not for {config.student.kind}.")
     if evals.pairs:
         graded = pairs.read_pairs(file_of("evals.pairs", evals.pairs))
-        if np.isin(graded.scores, (0, 1)).all() and best != pairs.METRIC:
+        is_binary = np.isin(graded.scores, (0, 1)).all()
+        if is_binary and best != pairs.METRIC:
             add(pairs.AUC_METRIC, pairs.pairs_auc, graded)
         else:
             add(pairs.METRIC, pairs.pairs_spearman, graded)
@@ -70,18 +69,18 @@ def dev_tasks(config: Config, *, similarity: str = "cosine") -> dict[str, Task]:
     folder = sts_data_folder()
     if best in pairs.DEV:
         file, rows = pairs.DEV[best]
-        data = folder or needed_data_folder(f"evals.best={best}")
+        data = folder or needed_data_folder(f"evals.best={best}")  # which raises, as there is none
         add(best, pairs.pairs_auc, pairs.binary_pairs(data / file, rows))
     if folder or best == sts.DEV_METRIC:
         with errors_of(f"dev set {sts.DEV_METRIC}"):
             add(sts.DEV_METRIC, pairs.pairs_spearman, sts.read_set("sts-b-dev", folder))
     if not tasks and not evals.agreement and not config.teacher.target_sources:
-        chosen_metric([], best)  # raises, unless `best` is `LAST`
+        chosen_metric([], best)  # nothing is measured, so this raises, unless `best` is `LAST`
     return tasks
 
 
 def agreement_pairs(config: Config) -> Sequence[Sequence[str]]:
-    """The text `evals.agreement` as pairs of neighbouring sentences, a list of first and one of second ones; empty if not set."""
+    """Neighbouring sentences of the text `evals.agreement`, as a list of first and one of second sentences; empty if not set."""
     if not config.evals.agreement:
         return ()
     rows = read(split_specs(config.evals.agreement), cache=config.data.cache_folder)
@@ -89,8 +88,8 @@ def agreement_pairs(config: Config) -> Sequence[Sequence[str]]:
 
 
 def chosen_metric(measured: Collection[str], best: str = "") -> str:
-    """The metric, where higher is better, that chooses the best checkpoint: `best`, or the first `measured` one if `best` is empty or
-    `LAST`. With `LAST` it may be empty; otherwise raises `InputError` if `best` is not measured, or nothing is."""
+    """The metric whose highest value chooses the best checkpoint: `best`; or if that is empty or `LAST`, the first `measured` one.
+    `LAST` needs no metric, so the result may be empty; in all other cases, raises `InputError` if there is no such metric."""
     if best in measured:
         return best
     if best == LAST or (measured and not best):
@@ -106,8 +105,8 @@ def chosen_metric(measured: Collection[str], best: str = "") -> str:
 
 
 def measured_metrics(config: Config, tasks: Mapping[str, Task], compared: int) -> list[str]:
-    """All metrics of a run, the preferred one first. `compared` is the number of sentences whose agreement with the teacher will be
-    measured; a recall needs more others than its rank."""
+    """All metrics of a run, the preferred one first. `compared` is the number of sentences on which agreement with the teacher will be
+    measured; recall of the 10 nearest sentences needs more than 10 others."""
     metrics = [*tasks]
     if compared:
         metrics.append(agreement.METRIC)
@@ -119,21 +118,21 @@ def measured_metrics(config: Config, tasks: Mapping[str, Task], compared: int) -
 def dev_agreement(
     config: Config, targets: "Targets", file_pairs: Sequence[Sequence[str]], held_out: Integer[np.ndarray, " n"]
 ) -> agreement.AgreementTask:
-    """The evaluation of agreement with the teacher. It uses `file_pairs`, the result of `agreement_pairs`, if there are any; otherwise
-    the rows `held_out`: their pairs if the teacher scores pairs, else each sentence with its nearest neighbour and a random one."""
+    """The evaluation of agreement with the teacher on `file_pairs`, the result of `agreement_pairs`. If that is empty: on the pairs in
+    the rows `held_out`, if the teacher scores pairs; else on each sentence there with its nearest neighbour and a random one."""
     if file_pairs:
         assert targets.embed is not None  # `check_models` has found a teacher
         return agreement.agreement_task(targets.embed, *file_pairs)
-    vectors = targets.rows(held_out)
+    stored_targets = targets.rows(held_out)  # scores [n, 1], or vectors [n, e]
     if config.teacher.scores_pairs:
         first, first_roles = targets.sentences(targets.objective.scored[0], held_out)
         second, second_roles = targets.sentences(targets.objective.scored[1], held_out)
         roles = [*first_roles, *second_roles]
         return agreement.AgreementTask(
-            first=tuple(first), second=tuple(second), teacher_similarities=vectors[:, 0], roles=roles
+            first=tuple(first), second=tuple(second), teacher_similarities=stored_targets[:, 0], roles=roles
         )
     sentences, roles = targets.sentences(targets.column, held_out)
-    vector_of = dict(zip(sentences, vectors, strict=True))
+    vector_of = dict(zip(sentences, stored_targets, strict=True))
     return agreement.held_out_task(vector_of, seed=config.run.seed, roles=dict(zip(sentences, roles, strict=True)))
 
 
@@ -145,7 +144,7 @@ def retrieval_files(evals: Evals) -> list[SetFiles]:
 
 
 def held_out_rows(evals: Evals, rows: int) -> int:
-    """How many of the text's `rows` to hold out for agreement with the teacher; 0 if another metric chooses the checkpoint."""
+    """How many of the text's `rows` to hold out for agreement with the teacher; 0 if another text or another metric is used."""
     has_sts_b = evals.best == sts.DEV_METRIC or sts_data_folder() is not None
     has_other_metric = evals.pairs or evals.retrieval or evals.entities or has_sts_b
     if evals.agreement or (has_other_metric and evals.best not in agreement.METRICS):
@@ -161,8 +160,8 @@ def sts_data_folder() -> pathlib.Path | None:
 
 
 class Evaluator:
-    """Runs all dev evaluations, and keeps a `record` of them, which checkpoints store: the `best` score, its `best_step` and all
-    `scores` of that step; the number of evaluations `since_best`; the step last `evaluated`; and the scores `before` training."""
+    """Runs all dev evaluations. Checkpoints store its `record` of them: the `best` score, its `best_step` and all `scores` of that
+    step; `since_best`, the number of evaluations without a better one; the step last `evaluated`; the scores `before` training."""
 
     def __init__(self, run: "Run", record: dict[str, Any]):
         self.run = run
@@ -207,10 +206,10 @@ class Evaluator:
 
 
 def note_score(record: dict[str, Any], step: int, scores: dict[str, float], *, best: str, exports_last: bool) -> None:
-    """Updates an `Evaluator`'s record with the scores of a step, judged by the metric `best`. With `exports_last`, the latest scores
-    always count as the best."""
+    """Adds a step's scores to an `Evaluator`'s record. The best step has the highest metric `best`, or is the latest if `exports_last`."""
     score = scores.get(best, 0.0)  # the metric may be missing only if `exports_last`
     highest = record["best"]
-    record["since_best"] = 0 if highest is None or score > highest else record["since_best"] + 1
-    if exports_last or highest is None or score >= highest:  # at equal scores the later one, trained for longer
+    is_better = highest is None or score > highest
+    record["since_best"] = 0 if is_better else record["since_best"] + 1
+    if exports_last or is_better or score == highest:  # at equal scores the later one, trained for longer
         record |= {"best": score, "best_step": step, "scores": scores}

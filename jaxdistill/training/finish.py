@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdistill.config import flat, nested
+from jaxdistill.config import flat
 from jaxdistill.config.options import Config
 from jaxdistill.core import SECOND
 from jaxdistill.core.cluster import mesh as meshes
@@ -38,13 +38,13 @@ SPEED_SENTENCES = 256
 
 
 def trained_student(run: Run, files: Workdir, record: dict[str, Any]) -> SentenceModel:
-    """The student of `record`'s `best_step`, or the mean of the checkpoints `evals.average`, whose scores go into `record`."""
+    """The student to export: that of `record`'s `best_step`, or the mean of the steps `evals.average`, whose scores replace `record`'s."""
     averaged = sorted({*run.config.evals.average})
     checkpoints = Checkpoints(files, read_only=True)
 
     def params_at(step: int) -> dict[str, np.ndarray]:
         restored = checkpoints.restore(run.program.like, run.program.shardings, step=step)
-        assert restored is not None  # a missing step is an error
+        assert restored is not None  # `restore` raises for a step that is not kept
         return {path: meshes.on_host(array) for path, array in restored[0].evaluated.items()}
 
     params = mean_params(map(params_at, averaged or [record["best_step"]]))
@@ -57,8 +57,8 @@ def trained_student(run: Run, files: Workdir, record: dict[str, Any]) -> Sentenc
 
 
 def sentences_per_s(run: Run, name: str, model: SentenceModel) -> float:
-    """Sentences (for a cross-encoder: pairs) that a compiled model reads per second on all devices of the run. They are truncated to
-    what both teacher and student read. All processes call this together."""
+    """Sentences, or for a cross-encoder pairs, that a model reads per second on all devices of the run, without the time to compile.
+    All models get the same sentences, truncated to the smallest maximum length. All processes call this together."""
     say(f"{name}: measuring the speed")
     length = min(encoder.max_length for encoder in (*run.teachers.values(), run.student))
     embedder = sharded_embedder(model.with_length(length), run.config.run, mesh=run.mesh)
@@ -90,8 +90,8 @@ def sts_results(run: Run, name: str, model: SentenceModel) -> dict[str, Any]:
 
 
 def finish(run: Run, files: Workdir, record: dict[str, Any], teacher_scores: dict[str, float], *, command: str) -> None:
-    """Measures all models, and writes export, plot, table, report and results. All processes call it, because they measure together;
-    the first one writes. `record` is the result of `train`."""
+    """Measures all models, and writes export, plot, table, report and results. `record` is the result of `train`. All processes call
+    this and measure together; the first one writes."""
     workdir, config = run.workdir, run.config
     metric = run.dev.best
     student = trained_student(run, files, record)
@@ -106,11 +106,13 @@ def finish(run: Run, files: Workdir, record: dict[str, Any], teacher_scores: dic
     best_step = record["best_step"]
     dev_scores = {"teacher": teacher_scores, "student before": before, "student after": after}
     scores = {name: dev_scores[name] | sts_by_model[name].get("scores", {}) for name in models}
-    checkpoint = f"the best checkpoint, step {best_step:,} by {metric}" if best_step else "the untrained student"
+    # What is exported, in words, and a warning if it is no better than the student before training.
     if averaged:
         checkpoint = f"the mean of the checkpoints of steps {', '.join(map(str, averaged))}"
     elif config.evals.best == LAST:
         checkpoint = f"the last checkpoint, step {best_step:,}"
+    else:
+        checkpoint = f"the best checkpoint, step {best_step:,} by {metric}" if best_step else "the untrained student"
     warning = ""
     if metric and not after[metric] > before[metric]:
         change = f"was {hundredfold(before[metric])} before training and is {hundredfold(after[metric])} after it"
@@ -121,7 +123,7 @@ def finish(run: Run, files: Workdir, record: dict[str, Any], teacher_scores: dic
     folder = export(config.student.exported(student), workdir / EXPORT, facts=facts, to=config.run.export_to)
     title = f"{objective_title(config)}: student {facts.student.removeprefix('package:')} ({facts.name})"
     plot = training_plot(workdir / METRICS, workdir / "training.png", title=title)
-    entries = []
+    entries = []  # the rows of the report
     for name, model in models.items():
         size = 4 * model.parameter_count if name == "teacher" else weights_bytes(folder)
         costs = {"parameters": model.parameter_count, "size_bytes": size, "sentences_per_s": speeds[name]}
@@ -182,7 +184,7 @@ def student_facts(
     """What the model card says of an untrained student: its teachers, its origin, and the command."""
     names = [model.source for model in teachers] or config.teacher.target_sources
     origin = origin_of(*(teachers if config.student.model == "teacher" else [*teachers, student]))
-    source = student.source
+    source = student.source  # describes how the student was made from these models
     specs = [*names, stage_export(config.student.model, workdir)]
     for spec in sorted(filter(None, specs), key=len, reverse=True):  # longest first: a spec may be part of another
         source = source.replace(spec, public_name(spec))  # without the folders of local paths
@@ -201,10 +203,9 @@ def student_facts(
 def facts_of(run: Run, steps: Sequence[int], scores: dict[str, dict[str, float]], command: str) -> Facts:
     """What the model card says of a trained student; `steps` are those of the exported checkpoints, `scores` are by model."""
     config, student = run.config, run.student
-    sections = nested(config)
-    terms = sections.get("objectives", {})  # of several objectives
-    options = {f"{name}.{key}": value for name, term in terms.items() for key, value in term.items()}
-    options |= {key: value for key, value in sections.get("objective", {}).items() if key != "kind"}
+    # The options of the objective (`objective.alpha`), or of several by name (`objectives.NAME.alpha`).
+    options = {name.partition(".")[2]: value for name, value in flat(config).items() if name.startswith("objective")}
+    options.pop("kind", None)
     if "queue_size" in options:
         options["queue_size"] = run.objective.queue_size  # a small text has a smaller one
     models = {"student": student, **run.teachers}

@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
 from typing import Any
 
 import jax
@@ -33,23 +32,19 @@ log = logging.getLogger(__name__)
 
 
 def train(run: Run, workdir: Workdir, *, callbacks: Sequence[Callback] = ()) -> dict[str, Any]:
-    """Trains from the latest checkpoint or step 0 to the end. Returns the `Evaluator`'s record, with the loop's `seconds` in all, and
-    `spent` on each activity.
-
-    Raises:
-      Interrupted: after a signal, once the state is saved.
-      Diverged: a loss or a score is not finite, or a score cannot be computed; names the last good checkpoint, and what to change.
-    """
+    """Trains from the latest checkpoint, or from step 0. Returns the `Evaluator`'s record, with two more entries: `seconds`, the time
+    that training took in this process, and `spent`, the seconds of each activity of `Goodput`. Raises `Interrupted` after a signal,
+    once the state is saved, and `Diverged` if a loss or a score is not finite, or a score cannot be computed."""
     begun = time.monotonic()
     goodput = Goodput()
     options, evals, optimizer = run.config.run, run.config.evals, run.config.optimizer
     steps = run.program.steps
-    stopping = "stopping after this step and its evaluation; a second signal ends the run at once, without saving"
-    log_every = min(options.log_every, max(steps // 3, 1))  # or the curves of a short run would be a single point
+    signal_notice = "stopping after this step and its evaluation; a second signal ends the run at once, without saving"
+    log_every = min(options.log_every, max(steps // 3, 1))  # at least three points in the curves of a short run
     checkpoints = Checkpoints(workdir, keep=options.keep, keep_steps=evals.average)
     try:
-        with Interrupts(stopping) as interrupts, contextlib.ExitStack() as stack:
-            # A finished run needs no step, and CPUs compile fast.
+        with Interrupts(signal_notice) as interrupts, contextlib.ExitStack() as stack:
+            # Not for a run whose last step is saved, which calls no step, nor on CPUs, which compile fast.
             compile_early = steps not in checkpoints.steps and platform(run.mesh) != "cpu"
             train_step = CountedStep(run, goodput, compile_early=compile_early)
             with goodput.spent("checkpoints"):
@@ -74,17 +69,18 @@ def train(run: Run, workdir: Workdir, *, callbacks: Sequence[Callback] = ()) -> 
                 evaluate(start, state)
                 save(start, state)
             elif start == steps and (record.get("evaluated", start) != start or record["best"] is None):
-                # Fewer steps than before: this checkpoint was not evaluated, or the best one in its record is gone.
+                # `run.steps` was lowered to the step of a checkpoint that was not evaluated, or whose best checkpoint is gone.
                 evaluate(start, state)
-            stop = start if evaluator.reason_to_stop() else steps
+            stop = start if evaluator.reason_to_stop() else steps  # a run that has stopped early stays so
             trace_first, trace_last = profiled_steps(options.profile) if processes.is_first() else (0, 0)
+            trace_first = max(trace_first, start + 1)  # if the run is resumed, the steps that are left are traced
             trace = stack.enter_context(contextlib.ExitStack())
             stop_vote = processes.StopVote(run.mesh, delay=STEPS_IN_FLIGHT)
             batches = stack.enter_context(contextlib.closing(prefetch(run.batches, start, stop)))
             for step in range(start + 1, stop + 1):
                 with goodput.spent("data"):
                     batch = meshes.place_batch(next(batches), run.mesh)
-                if step == max(trace_first, start + 1) <= trace_last:  # a resumed run traces the steps that are left
+                if step == trace_first and step <= trace_last:
                     jax.block_until_ready(state)
                     trace.enter_context(jax.profiler.trace(str(run.workdir / "profile")))
                 with jax.profiler.StepTraceAnnotation("train", step_num=step):
@@ -125,7 +121,7 @@ def train(run: Run, workdir: Workdir, *, callbacks: Sequence[Callback] = ()) -> 
 
 
 def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
-    """State and record of evaluations: those of the latest checkpoint, or new ones without a checkpoint."""
+    """The state and the `Evaluator`'s record of the latest checkpoint, or of step 0; raises `InputError` if they do not fit the options."""
     restored = checkpoints.restore(run.program.like, run.program.shardings)
     if restored is None:
         return run.first_state(run.seeds()), {"best": None, "best_step": 0, "since_best": 0, "before": None}
@@ -134,21 +130,22 @@ def first_or_restored(run: Run, checkpoints: Checkpoints) -> tuple[TrainState, d
     log.info("continuing from the checkpoint of step %d in %s", step, checkpoints.folder)
     kept = checkpoints.steps
     average = run.config.evals.average
-    if step > run.program.steps or any(averaged <= step and averaged not in kept for averaged in average):
+    missing = [averaged for averaged in average if averaged <= step and averaged not in kept]
+    if step > run.program.steps or missing:
         raise InputError(
             f"{run.workdir} is at step {step} and keeps the checkpoints of steps {', '.join(map(str, kept))}, which do not go "
             f"with run.steps={run.program.steps} and evals.average={average}; raise --config.run.steps, or average kept or later steps."
         )
-    # A better step replaced this record's best checkpoint, and then the run went back (`--config.run.restore_step`).
+    # The checkpoint of a better step had replaced this record's best one, before the run went back (`run.restore_step`).
     if record["best_step"] not in kept:
         record |= {"best": None, "best_step": step}
     return state, record
 
 
 class CountedStep:
-    """A run's step that keeps at most `STEPS_IN_FLIGHT` running, and adds its operations and its time to `goodput`. The time of the
-    first step with batches of a shape counts as `compile`, that of other steps as `steps`. `compile_early` starts threads that
-    compile the step for each usual shape of a batch; if the run fails, Python only exits when they have finished."""
+    """Calls the training step of a run, with at most `STEPS_IN_FLIGHT` unfinished calls, and adds time and operations to `goodput`.
+    The first call with batches of a shape counts as `compile`, the others as `steps`. With `compile_early`, threads compile the step
+    for all usual shapes of a batch from the start; if the run fails, Python exits only when they have finished."""
 
     def __init__(self, run: Run, goodput: Goodput, *, compile_early: bool):
         self._step = run.program.train_step
@@ -156,7 +153,7 @@ class CountedStep:
         self._goodput = goodput
         self._in_flight = deque[Array](maxlen=STEPS_IN_FLIGHT)
         """Losses of the latest steps."""
-        # By the shapes of a batch: operations of the step, and its programs.
+        # By the `shape_key` of a batch: operations of the step, programs that threads compile, and those that they have compiled.
         self._flops: dict[Any, float] = {}
         self._compiling: dict[Any, Future] = {}
         self._compiled: dict[Any, Any] = {}
@@ -164,32 +161,32 @@ class CountedStep:
             batch = run.batches.batch_at(0)
             threads = ThreadPoolExecutor(len(run.batches.usual_shapes), "compile")
             for shapes in run.batches.usual_shapes:
-                like = batch_shapes(batch, shapes, run.batches.groups, run.batches.batch_size)
+                like = abstract_batch(batch, shapes, run.batches.groups, run.batches.batch_size)
                 compiling = threads.submit(self._compile, run.program.like, run.teacher_params, like)
-                self._compiling[_shapes(like)] = compiling
+                self._compiling[shape_key(like)] = compiling
             threads.shutdown(wait=False)
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Array]]:
-        shapes = _shapes(batch)
+        key = shape_key(batch)
         arguments = state, self._teacher_params, batch
-        is_new = shapes not in self._flops
+        is_new = key not in self._flops
         if is_new:  # otherwise the time of steps that run while the host compiles would count as compiling
             with self._goodput.spent("steps"):
                 jax.block_until_ready(arguments)
         with self._goodput.spent("compile" if is_new else "steps"):
             if is_new:
-                self._flops[shapes] = product_flops(self._step.trace(*arguments).jaxpr.jaxpr)  # jit keeps the trace
-            if shapes in self._compiling:
-                self._compiled[shapes], seconds = self._compiling.pop(shapes).result()
+                self._flops[key] = product_flops(self._step.trace(*arguments).jaxpr.jaxpr)  # jit keeps the trace
+            if key in self._compiling:
+                self._compiled[key], seconds = self._compiling.pop(key).result()
                 slots = " x ".join(map(str, batch.student.ids.shape))
                 say(f"compiled the step for a batch of {slots} token slots in {seconds:.0f} s")
             with jax.transfer_guard("disallow"):  # an implicit transfer would stall every step
-                state, scalars = self._compiled.get(shapes, self._step)(*arguments)
-            # The loss, not the state: the next step donates the state's buffers.
+                state, scalars = self._compiled.get(key, self._step)(*arguments)
+            # Waits for losses, not for states, whose buffers the next step takes over.
             if len(self._in_flight) == STEPS_IN_FLIGHT:
                 jax.block_until_ready(self._in_flight[0])
             self._in_flight.append(scalars["loss"])
-        self._goodput.flops += self._flops[shapes]
+        self._goodput.flops += self._flops[key]
         return state, scalars
 
     def _compile(self, *arguments: Any) -> tuple[Any, float]:
@@ -199,35 +196,37 @@ class CountedStep:
         return compiled, time.monotonic() - begun
 
 
-def batch_shapes(batch: Batch, shapes: Shapes, groups: int, batch_size: int) -> Batch:
-    """Shapes and dtypes of a whole batch whose tokens are packed into `shapes`; `batch` is an example, or a process's part of one."""
+def abstract_batch(batch: Batch, shapes: Shapes, groups: int, batch_size: int) -> Batch:
+    """Shapes and dtypes of a batch of all processes, with tokens packed into `shapes` (the student's first, the teacher's last).
+    `batch` is this process's part of any batch: it has the same dtypes, and the same axes after the first."""
 
-    def token_shapes(tokens: Tokens | None, shape: Shape) -> Any:
+    def abstract_tokens(tokens: Tokens | None, shape: Shape) -> Any:
         slots = (groups, shape.rows, shape.length)
         assert tokens is None or tokens.parts is None  # only CPUs divide rows, and they do not compile early
-        return jax.tree.map(
+        return jax.tree.map(  # `first` is [groups, sentences], all other arrays are [groups, rows, slots]
             lambda x: jax.ShapeDtypeStruct(slots if x.ndim == 3 else (groups, x.shape[1]), x.dtype), tokens
         )
 
     by_example = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch_size, *x.shape[1:]), x.dtype), batch)
-    student, teacher = token_shapes(batch.student, shapes[0]), token_shapes(batch.teacher, shapes[-1])
+    student, teacher = abstract_tokens(batch.student, shapes[0]), abstract_tokens(batch.teacher, shapes[-1])
     return by_example._replace(student=student, teacher=teacher)
 
 
-def _shapes(batch: Batch) -> tuple[tuple[int, ...], ...]:
+def shape_key(batch: Batch) -> tuple[tuple[int, ...], ...]:
     """The shapes of a batch's arrays, which identify the compiled program that it needs."""
     return tuple(leaf.shape for leaf in jax.tree.leaves(batch))
 
 
 def prefetch(batches: Batches, start: int, stop: int) -> Generator[Batch]:
-    """Yields the batches of steps `start` to `stop - 1`, counted from 0, which one thread prepares."""
+    """Yields the batches of steps `start` to `stop - 1`, counted from 0, while a thread prepares the next two."""
     thread = ThreadPoolExecutor(1, "prefetch")
-    submitted = (thread.submit(batches.batch_at, step) for step in range(start, stop))  # each when it is drawn
+    pending = deque[Future[Batch]]()
     try:
-        prepared = deque(islice(submitted, 2))
-        while prepared:
-            batch = prepared.popleft().result()
-            prepared.extend(islice(submitted, 1))
-            yield batch
+        for step in range(start, stop):
+            pending.append(thread.submit(batches.batch_at, step))
+            if len(pending) == 3:
+                yield pending.popleft().result()
+        for batch in pending:
+            yield batch.result()
     finally:
         thread.shutdown(cancel_futures=True)

@@ -4,7 +4,7 @@ import contextlib
 import json
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,11 +40,10 @@ from jaxdistill.training.workdir.folder import Workdir
 def run_stages(
     stages: Sequence[Config], workdir: str | Path, *, dry_run: bool, command: str, callbacks: Sequence[Callback] = ()
 ) -> None:
-    """Runs a training in a workdir, local or in a bucket, or several stages in `workdir/stage1` and so on. A finished stage is not
-    run again, and an unfinished one is refused if later stages have begun."""
+    """Runs a training in a workdir, local or in a bucket, or several stages in `workdir/stage1` and so on. What is finished is not
+    run again. An unfinished stage is refused if later ones have begun, from the student that it would replace."""
 
     def common_settings() -> dict[str, Any]:
-        """Options, versions and folders, which must be the same in all processes."""
         data = data_folder()
         options = {name: value for name, value in flat(*stages).items() if not name.endswith("data.cache_folder")}
         return options | {
@@ -62,11 +61,7 @@ def run_stages(
         folder = files.folder
         count = len(stages)
         if count == 1:
-            # A finished run with its checkpoints is measured and exported again; a sweep has removed them.
-            if files.checkpoints.is_dir() or not is_finished(folder, stages[0]):
-                run(stages[0], files)
-            else:
-                say(f"{folder} is finished: {folder / workdirs.EXPORT}")
+            run(stages[0], files)
             return
         with processes.agreed() as agreed:
             folders = workdirs.stage_folders(folder, count)
@@ -91,9 +86,8 @@ def run_stages(
 
 
 def check_stages(stages: Sequence[Config], folders: Sequence[Path], finished: Sequence[bool]) -> None:
-    """Raises `InputError` unless the stages can go on in these folders; `finished` tells which need no training. A finished stage
-    must have been trained on the same text. An unfinished one must not replace a student from which later stages began, and must have
-    its text, models and dev sets: without this check, a later stage would end the run hours after its start."""
+    """Raises `InputError` for a finished stage whose text has changed since; and for one to be trained, if later stages began from the
+    student that it would replace, or if its text, models or dev sets are missing, which else would end the run hours later."""
     for number, (stage, folder, is_stage_finished) in enumerate(zip(stages, folders, finished, strict=True), start=1):
         with errors_of_stage(number, stages):
             if is_stage_finished:
@@ -126,41 +120,41 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
 
 
 def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
-    """Raises `InputError` for wrong options, or if a text, a column of it or a model does not exist; leaves out models on the hub.
-    `where` is `here` or `elsewhere` as in `check_launch`; empty: this machine trains, and text on the hub or in a bucket is read
-    too."""
+    """Raises `InputError` for wrong options, and for a text, a column or a model that does not exist. Models on the hub are not looked
+    up; with `where`, as in `check_launch`, neither is anything in a bucket, nor text on the hub."""
     # The devices of a training elsewhere are not known here.
     checked_setup(stage, meshes.make_mesh(devices=jax.devices()[:1]) if where else None)
-    specs = split_specs(stage.data.text)
+    text = split_specs(stage.data.text)
     inputs = {
         "--workdir": [workdir],
-        "--config.data.text": specs,
+        "--config.data.text": text,
         "--config.data.exclude": split_specs(stage.data.exclude),
         "--config.evals.agreement": split_specs(stage.evals.agreement),
         "--config.teacher.model": stage.teacher.models,
         "--config.student.model": [stage.student.model],
     }
+
+    def is_looked_up(flag: str, name: str) -> bool:
+        is_made_here = name in ("", "teacher") or workdirs.STAGE_NAME.fullmatch(name)
+        if flag.endswith(".model") and (is_made_here or is_on_hub(name)):
+            return False
+        return not is_hub(name) and not (where and is_remote(name))
+
     for flag, names in inputs.items():
-        is_model = flag.endswith(".model")
-        for name in names:
-            is_made_here = name in ("", "teacher") or workdirs.STAGE_NAME.fullmatch(name)
-            if is_model and (is_made_here or is_on_hub(name)):
-                continue
-            if is_hub(name) or (where and is_remote(name)):
-                continue
+        for name in filter(partial(is_looked_up, flag), names):
             if where == "elsewhere" and not name.startswith("package:"):
                 raise InputError(
                     f"{flag}={name} is on this machine, but the training runs on others; give the address of a bucket, such as "
                     f"{flag}=gs://BUCKET/{Path(name).name}."
                 )
-            if is_model:
+            if flag.endswith(".model"):
                 locate(name)
-            elif flag not in ("--workdir", "--config.data.text"):  # the text is opened below
+            elif flag in ("--config.data.exclude", "--config.evals.agreement"):
                 files_of(flag.removeprefix("--config."), [name])
     for portion in text_portions(stage.data):
-        spec = specs[portion.source]
+        spec = text[portion.source]
         if not (where and (is_remote(spec) or is_hub(spec))):
-            next(tables(spec, portion.columns, cache=stage.data.cache_folder), None)
+            next(tables(spec, portion.columns, cache=stage.data.cache_folder), None)  # the first table has the columns
 
 
 def run_training(config: Config, files: Workdir, *, dry_run: bool, command: str, callbacks: Sequence[Callback]) -> None:
@@ -168,27 +162,37 @@ def run_training(config: Config, files: Workdir, *, dry_run: bool, command: str,
     is_first = processes.is_first()
     workdir = files.folder
     plugins.use(config.run.plugins)
-    config_before = workdirs.claim_workdir(workdir, config, write=False)
+    config_before = workdirs.check_workdir(workdir, config)
     refuse_foreign(workdir / workdirs.EXPORT, advice="Move it, or give another --workdir.")
+    finished_line = f"{workdir} is finished: {workdir / workdirs.EXPORT}"
+    # Without checkpoints, which a sweep removes, a finished run could only be trained anew.
+    if is_finished(workdir, config) and not files.checkpoints.is_dir():
+        say(finished_line)
+        return
     if config.run.steps == 0:
         export_untrained(config, files, dry_run=dry_run, command=command)
         return
+    # Builds everything. All processes must have the same inputs, and a resumed run those of its first start.
     with processes.agreed() as agreed:
         if config.run.paper:
-            cited(config.run.paper, "run.paper")  # for its error alone
+            cited(config.run.paper, "run.paper")  # raises for an unknown paper
         run = build(config, workdir, progress=is_first)
         contents = {f"content of {name}": digest[:12] for name, digest in run.input_digests().items()}
-        # The student is left out: a resumed run reads it from the workdir.
+        agreed.update(contents)
+        # Without the student, which a resumed run reads from the workdir.
         inputs = {name: digest for name, digest in contents.items() if name != "content of student.model"}
         if not any(map(is_hub, split_specs(config.data.text))):
             inputs[workdirs.TEXT_FILES] = run.store.source_digest
         inputs[workdirs.LENGTH] = str(run.store.max_length)
         inputs[workdirs.DEV_SCORE] = run.dev.best or "none"
         workdirs.refuse_other_inputs(workdir, inputs)
-        agreed.update(contents)
+        is_complete = agreed["finished"] = is_finished(workdir, config, ignored=())
     if dry_run:
         overview(run)
         say("dry run: stopped before step 1")
+        return
+    if is_complete:
+        say(finished_line)
         return
     # Only now is anything written: a dry run writes nothing, and neither does a run whose input is wrong.
     with files.held():
@@ -198,7 +202,7 @@ def run_training(config: Config, files: Workdir, *, dry_run: bool, command: str,
         if restore_step != -1 and not has_gone_back:
             Checkpoints(files).go_back(restore_step, run.program.like, run.program.shardings)
         if is_first:
-            workdirs.claim_workdir(workdir, config, write=True)
+            workdirs.write_config(workdir, config)
         with logged(workdir, command):
             run, teacher_scores = overview(run)
             if config.run.minutes:
@@ -227,7 +231,7 @@ def export_untrained(config: Config, files: Workdir, *, dry_run: bool, command: 
         return
     with files.held():
         if processes.is_first():
-            workdirs.claim_workdir(workdir, config, write=True)
+            workdirs.write_config(workdir, config)
             with logged(workdir, command):
                 facts = student_facts(config, workdir, student, teachers, command)
                 exported = config.student.exported(student)
@@ -248,12 +252,11 @@ def summarise(stages: Sequence[Config], workdir: Path) -> None:
         metric, scores = results["best_metric"], results["scores"]
         before, after = scores["student before"], scores["student after"]
         paper_scores = results["paper"]["scores"] if results["paper"] else {}
-        row = dict[str, Any](
+        rows.append(dict[str, Any](
             number=number, form=getattr(stage.objective, "form", ""), student=stage.student.model, metric=metric,
             before=before.get(metric), after=after.get(metric), no_gain=results["no_gain"], sts=after.get("average"),
             paper=paper_scores.get("average"),
-        )  # fmt: skip
-        rows.append(row)
+        ))  # fmt: skip
     say(as_text(stage_table(rows)))
     for row in rows:
         if row["no_gain"]:
@@ -271,10 +274,12 @@ def summarise(stages: Sequence[Config], workdir: Path) -> None:
 
 
 def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
-    """Maps names of groups to the numbers of their stages, which train the same form of the same language model. A group's name is
-    the form, `bi` or `cross`; with several language models (mutual distillation) `bi-1`, `bi-2` and so on."""
-    origins: list[str] = []  # the checkpoint from which each stage's student ultimately starts
-    groups: dict[str, dict[str, list[int]]] = {}  # by form and origin
+    """Groups the stages that train the same form of the same language model; returns their numbers by the group's name. That is the
+    form, `bi` or `cross`; with several language models (mutual distillation) `bi-1`, `bi-2` and so on."""
+    origins: list[
+        str
+    ] = []  # for each stage, the model from which its student, or the first of its predecessors, was made
+    groups: dict[str, dict[str, list[int]]] = {}  # numbers of stages by form and origin
     for number, stage in enumerate(stages, start=1):
         earlier = workdirs.stage_named(stage.student.model, number)
         origins.append(origins[earlier - 1] if 0 < earlier < number else stage.student.model)
@@ -287,14 +292,15 @@ def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
     }
 
 
-def is_finished(folder: Path, config: Config) -> bool:
-    """Whether the stage is finished and was run with these options; options that do not affect its results may differ."""
+def is_finished(folder: Path, config: Config, *, ignored: Collection[str] = WITHOUT_EFFECT) -> bool:
+    """Whether the training in a folder has finished with the options in `config`, apart from those that are `ignored`."""
 
-    def effective(options: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in options.items() if name not in WITHOUT_EFFECT}
+    def compared(options: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in options.items() if name not in ignored}
 
     started = workdirs.read_config(folder)
     if started is None or not (folder / workdirs.EXPORT).is_dir():
         return False
+    # After a later start with other options, the results are still those of the earlier one, until it finishes.
     finished_options = workdirs.read_note(folder / workdirs.RESULTS).get("config", {})
-    return effective(flat(started)) == effective(finished_options) == effective(flat(config))
+    return compared(flat(started)) == compared(finished_options) == compared(flat(config))

@@ -19,12 +19,12 @@ from jaxdistill.training.workdir.folder import Workdir
 
 
 class Checkpoints:
-    """The checkpoints of a workdir, which all processes of a run see; they make the same calls together.
+    """The checkpoints of a workdir. All processes of a run see the same ones, and must call each method together.
 
     Args:
       keep: number of latest checkpoints to keep.
       keep_steps: further steps whose checkpoints to keep.
-      read_only: do not touch a checkpoint that a running training is writing.
+      read_only: do not create the folder, nor remove unfinished checkpoints, which a running training may be writing.
     """
 
     def __init__(self, workdir: Workdir, *, keep: int = 2, keep_steps: Sequence[int] = (), read_only: bool = False):
@@ -43,13 +43,13 @@ class Checkpoints:
         return sorted(self._manager.all_steps())
 
     def save(self, state: TrainState, progress: dict[str, Any]) -> None:
-        """Writes the state and the `Evaluator`'s record `progress`; keeps the latest, the best and the `keep_steps` checkpoints.
-        Returns when the arrays are copied off the devices; files are written in the background."""
+        """Writes the state and the `Evaluator`'s record `progress`, and removes checkpoints that are not to be kept. Returns when the
+        arrays are copied off the devices; the files are written in the background."""
         self.wait()
         step = int(state.step)
         if step in self.steps:
             return
-        self.workdir.upload()
+        self.workdir.upload()  # so that a start on another machine has the metrics of all steps up to this one
         # The best checkpoint is kept by its step, because Orbax forgets metrics when a program ends.
         self._policy.policies = [*self._always_kept, policies.CustomSteps([progress.get("best_step", step)])]
         items = ocp.args.Composite(state=ocp.args.StandardSave(_savable(state)), progress=ocp.args.JsonSave(progress))
@@ -64,9 +64,8 @@ class Checkpoints:
     def restore(
         self, like: TrainState, shardings: TrainState, *, step: int | None = None
     ) -> tuple[TrainState, dict[str, Any]] | None:
-        """State and record of evaluations of the latest checkpoint, or of the one of `step`; None if there is no checkpoint at all.
-        `like` has the shapes and dtypes of the state; `shardings` may differ from when it was saved. Raises `InputError`, with the
-        kept steps, if the checkpoint cannot be read or does not exist."""
+        """The state and the `Evaluator`'s record in the checkpoint of `step`, or in the latest one; None before the first. The state gets
+        the shapes and dtypes of `like`, and `shardings`. Raises `InputError`, with the kept steps, if it is missing or unreadable."""
         if step is None and not self.steps:
             return None
         placed = {name: value for name, value in shardings._asdict().items() if value is not None}
@@ -74,7 +73,7 @@ class Checkpoints:
         return run_in_all(lambda: self._read(self.steps[-1] if step is None else step, abstract))
 
     def restore_alone(self, step: int) -> TrainState:
-        """The state of a kept step, on one device, with the checkpoint's shapes; raises `InputError` if it cannot be read."""
+        """The state of a kept step on one device, without knowing its shapes; raises `InputError` if it cannot be read."""
         return self._read(step, None)[0]
 
     def go_back(self, step: int, like: TrainState, shardings: TrainState) -> None:
@@ -91,7 +90,7 @@ class Checkpoints:
         self._manager.close()
 
     def _read(self, step: int, abstract: dict[str, Any] | None) -> tuple[TrainState, dict[str, Any]]:
-        """State and record of a step, with the shapes and shardings in `abstract`; None: with the saved shapes, on one device."""
+        """State and record of a step. `abstract` has the shapes and shardings; None: the saved shapes, on one device."""
         kept = ", ".join(map(str, self.steps)) or "none"
         if step not in self.steps:
             raise InputError(f"{self.folder} has no checkpoint of step {step}; kept: {kept}.")

@@ -77,7 +77,7 @@ def stage_named(name: str, current: int) -> int:
 
 def stage_export(name: str, workdir: Path) -> str:
     """The export that `previous` or `stage3` refers to from the stage in `workdir`; other names are returned unchanged."""
-    number = stage_named(name, stage_named(workdir.name, 0))
+    number = stage_named(name, stage_named(workdir.name, 0))  # the folders of stages have such names too
     return str(stage_folder(workdir.parent, number) / EXPORT) if STAGE_NAME.fullmatch(name) else name
 
 
@@ -93,13 +93,11 @@ def read_note(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def claim_workdir(workdir: Path, config: Config, *, write: bool) -> Config | None:
-    """The config of the last start in the workdir, None for a new workdir; with `write`, creates it and writes `config` to it. Raises
-    `InputError` if the workdir belongs to another training, or holds other files."""
+def check_workdir(workdir: Path, config: Config) -> Config | None:
+    """Raises `InputError` if the workdir belongs to a training with other options, or holds other files. Returns the config of the
+    last start in it; None for a new workdir."""
     if any(character in str(workdir.absolute()) for character in "[\\"):
-        raise InputError(
-            f"--workdir={workdir}: Orbax takes [ and \\ in a path for a pattern and finds no checkpoints; name another folder."
-        )
+        raise InputError(f"--workdir={workdir}: Orbax takes [ and \\ for parts of a pattern; name another folder.")
     before = read_config(workdir)
     if before is not None:
         then = flat(before)
@@ -107,15 +105,16 @@ def claim_workdir(workdir: Path, config: Config, *, write: bool) -> Config | Non
         changed = [key for key in sorted({*then, *now}) if then.get(key) != now.get(key) and key not in EXTENSIONS]
         if changed:
             shown = first_few([f"{key}: {then.get(key)!r} there, {now.get(key)!r} now" for key in changed])
-            raise InputError(
-                f"{workdir} was made with another config ({shown}). Use the same options or another --workdir."
-            )
+            raise InputError(f"{workdir} has another config ({shown}); use the same options or another --workdir.")
     elif workdir.exists() and any(path.name != LOCK and path.suffix != UNFINISHED_SUFFIX for path in workdir.iterdir()):
         raise InputError(f"{workdir} is not empty and not a workdir of this program; use another --workdir.")
-    if write:
-        workdir.mkdir(parents=True, exist_ok=True)
-        write_atomic(workdir / CONFIG, json.dumps(nested(config), indent=2))
     return before
+
+
+def write_config(workdir: Path, config: Config) -> None:
+    """Creates the workdir, and writes the config of a start to it."""
+    workdir.mkdir(parents=True, exist_ok=True)
+    write_atomic(workdir / CONFIG, json.dumps(nested(config), indent=2))
 
 
 def refuse_other_inputs(workdir: Path, inputs: Mapping[str, str]) -> None:
@@ -179,16 +178,14 @@ class Workdir:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Holds the lock of the folder in the first process. Raises `InputError` if another process does not see that folder; for a
-        workdir in a bucket, each host has its own."""
+        """Locks the folder, in the first process, for the block. Raises `InputError` if another process does not see the same folder;
+        if the workdir is in a bucket, each process has a folder of its own."""
         with locked(self.folder) if processes.is_first() else contextlib.nullcontext():
             processes.wait("the folder is locked")
             path = self.folder / LOCK
             holders = processes.gathered(path.read_text(encoding="utf-8") if path.exists() else "")
             if self.bucket is None and len({*holders}) > 1:
-                raise InputError(
-                    f"{self.folder} is not the folder that the first process writes; it must be on a file system that all hosts share."
-                )
+                raise InputError(f"{self.folder} must be one folder for all processes, on a shared file system.")
             yield
 
     def upload(self) -> None:
@@ -198,13 +195,13 @@ class Workdir:
         states = _states(self.folder)
         changed = [path for path, state in states.items() if self.copied.get(path) != state]
         with store_errors(str(self.bucket)):
-            # First the config, which claims the folder, then markers, which tell that an export's files are missing, then by time.
+            # First the config, which claims the bucket; then markers, by which `download` finds incomplete exports; then by time.
             for path in sorted(changed, key=lambda path: (path.name != CONFIG, path.name != MARK, states[path][1])):
                 _copy(path, self.bucket / path.relative_to(self.folder).as_posix())
         self.copied.update(states)
 
     def download(self) -> None:
-        """Replaces the local files by those in the bucket, without half-uploaded exports; does nothing for a local workdir."""
+        """Replaces the local files by those in the bucket, without incomplete exports; does nothing for a local workdir."""
         if self.bucket is None:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -252,18 +249,17 @@ def opened(workdir: str | Path, *, dry_run: bool) -> Iterator[Workdir]:
 
 def fetched(workdir: str | Path) -> Workdir:
     """A workdir for reading; its files in a bucket are copied first."""
-    files = Workdir(local_folder(workdir, cache_folder() / "fetched"), address_of(workdir))
+    files = Workdir(local_folder(workdir, cache="fetched"), address_of(workdir))
     files.download()
     return files
 
 
-def local_folder(workdir: str | Path, cache: Path | None = None) -> Path:
-    """The folder in which this process works; for a workdir in a bucket, this process's copy in `cache`."""
+def local_folder(workdir: str | Path, cache: str = "workdirs") -> Path:
+    """The folder in which this process works; for a workdir in a bucket, this process's copy, below `cache` in the cache folder."""
     if not is_remote(workdir):
         return local(workdir, "--workdir")
     address = checked_address(str(workdir))
-    cache = cache or cache_folder() / "workdirs"
-    return cache / f"{address_digest(address)}-{processes.index()}" / Path(address).name
+    return cache_folder() / cache / f"{address_digest(address)}-{processes.index()}" / Path(address).name
 
 
 def address_of(workdir: str | Path) -> epath.Path | None:
@@ -303,16 +299,15 @@ def _reserved(bucket: epath.Path) -> Iterator[None]:
     with store_errors(str(bucket)):
         names = {path.name for path in bucket.iterdir()} - {RUNNING} if bucket.exists() else set[str]()
         if names and not names & {CONFIG, stage_folder(Path(), 1).name}:
-            raise InputError(
-                f"{bucket} holds {min(names)} and is not a workdir of this program; use another --workdir."
-            )
-        first = note = read_running()
-        if first:
+            raise InputError(f"{bucket} holds {min(names)} and is not a workdir; use another --workdir.")
+        # The note of a run that ended well is gone. A run that still works rewrites its note; that of a dead one only gets older.
+        found = note = read_running()
+        if found:
             log.info("%s: waiting up to %d s for a sign of the run before", bucket, DEAD_SECONDS)
-        while note and note == first and time.time() - note["renewed"] < DEAD_SECONDS:
+        while note and note == found and time.time() - note["renewed"] < DEAD_SECONDS:
             time.sleep(1.0)
             note = read_running()
-        if note and note != first:
+        if note and note != found:
             raise InUseError(f"{bucket} is in use by {note['run']}; wait until it ends, or give another --workdir.")
         renew()
     thread = threading.Thread(target=keep_renewing, daemon=True, name="note")
