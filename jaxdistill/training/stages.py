@@ -276,9 +276,8 @@ def summarise(stages: Sequence[Config], workdir: Path) -> None:
 def rivals(stages: Sequence[Config]) -> dict[str, list[int]]:
     """Groups the stages that train the same form of the same language model; returns their numbers by the group's name. That is the
     form, `bi` or `cross`; with several language models (mutual distillation) `bi-1`, `bi-2` and so on."""
-    origins: list[
-        str
-    ] = []  # for each stage, the model from which its student, or the first of its predecessors, was made
+    # For each stage, the model that its student, or the first of its predecessors, was made from.
+    origins: list[str] = []
     groups: dict[str, dict[str, list[int]]] = {}  # numbers of stages by form and origin
     for number, stage in enumerate(stages, start=1):
         earlier = workdirs.stage_named(stage.student.model, number)
