@@ -124,7 +124,7 @@ def dev_agreement(
     if file_pairs:
         assert targets.embed is not None  # `check_models` has found a teacher
         return agreement.agreement_task(targets.embed, *file_pairs)
-    vectors = targets.rows(held_out)
+    vectors = targets.at(held_out)
     if config.teacher.scores_pairs:
         first, first_roles = targets.sentences(targets.objective.scored[0], held_out)
         second, second_roles = targets.sentences(targets.objective.scored[1], held_out)
