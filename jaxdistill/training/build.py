@@ -158,7 +158,7 @@ def build(config: Config, workdir: Path, *, progress: bool, absent: Mesh | None 
     # Rows to keep out of training, for the first queue and for evaluation: of a text below 100,000 rows, at most a tenth.
     dev_count = devs.held_out_rows(config.evals, store.rows)
     most_reserved = max(dev_count, store.rows // 10) if store.rows < 100_000 else store.rows
-    # Batches, still without targets, because their rows, and so the number of steps in an epoch, do not depend on these.
+    # The rows of batches, and so the number of steps in an epoch, are known before the targets.
     on_cpus = platform_of(mesh) == "cpu"
     make_batches = partial(
         Batches, Viewed(store, objective.student_views), batch_size=config.data.batch_size, seed=config.run.seed,
@@ -167,10 +167,10 @@ def build(config: Config, workdir: Path, *, progress: bool, absent: Mesh | None 
         reserve_rows=min(objective.reserve_rows + dev_count, most_reserved),
         max_shapes=config.data.pack_shapes or (4 if on_cpus else 3), divided=on_cpus,
     )  # fmt: skip
-    batches = make_batches()
-    queue_rows, dev_rows = queue_and_dev_rows(batches, objective.reserve_rows, dev_count)
+    batches_without_targets = make_batches()
+    queue_rows, dev_rows = queue_and_dev_rows(batches_without_targets, objective.reserve_rows, dev_count)
     steps_in_minutes = noted(workdir, STEPS, UNTIMED) if config.run.minutes else 0
-    steps = step_count(config, batches.steps_per_epoch, steps_in_minutes)
+    steps = step_count(config, batches_without_targets.steps_per_epoch, steps_in_minutes)
     # How many sentences measure agreement with the teacher: the user's, or the dev rows if these are at least 4.
     compared = 0
     if teachers or objective.teacher_views:

@@ -126,7 +126,7 @@ def product_flops(jaxpr: Jaxpr) -> float:
         elif equation.primitive.name == "scan":
             total += equation.params["length"] * sum(inner)
         elif equation.primitive.name == "shard_map":
-            mesh = equation.params["mesh"]  # the body is one device's part, along these axes of the mesh
+            mesh = equation.params["mesh"]  # the body is one device's work, done along all of the manual axes
             total += math.prod(mesh.shape[axis] for axis in equation.params["newly_manual_axes"]) * sum(inner)
         elif equation.primitive.name == "cond":
             total += max(inner)

@@ -56,8 +56,8 @@ def overview(run: Run) -> tuple[Run, dict[str, float]]:
     say(f"columns read: {columns or TEXT}")
     reserved = f"{len(batches.reserved):,} held out for the queue and evaluation"
     say(f"training: {len(batches.trained):,} sentences, {reserved}, {batches.steps_per_epoch:,} steps per epoch")
-    shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in batches.shapes)
-    sample = [batches.batch_at(step) for step in range(8)]  # enough to measure padding
+    shapes = "; ".join(" + ".join(map(str, streams)) for streams in batches.shapes)  # the student's + a live teacher's
+    sample = [batches.batch_at(step) for step in range(8)]
     padding = np.mean([padding_share(batch) for batch in sample])
     say(f"rows x tokens per group: {shapes}; {padding:.1%} of token slots are padding")
     if scores := teacher_scores(run):
