@@ -55,9 +55,8 @@ def export(model: SentenceModel, folder: str | Path, *, facts: Facts | None = No
         facts = dataclasses.replace(origin_facts or Facts(name=""), name=folder.name)
     if not facts.base_models:
         facts = dataclasses.replace(facts, **origin_of(model))
-    # The card's examples load the folder by this name.
     is_below = Path.cwd() in folder.parents
-    spec = folder.relative_to(Path.cwd()).as_posix() if is_below else public_name(str(folder))
+    spec = folder.relative_to(Path.cwd()).as_posix() if is_below else public_name(str(folder))  # in the card's examples
     card = partial(model_card, model, facts, spec=spec)
     marker = dict[str, Any](versions=versions())  # gets entries below; `replacing` writes it at the end
     with writing(folder, ". Nothing was changed there; --out names another folder"), replacing(folder, marker) as new:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Callback = Callable[[int, Mapping[str, float]], object]
 """A caller's function of a step and its metrics."""
 
+ACTIVITIES = ("compile", "data", "steps", "evaluation", "checkpoints")
 log = logging.getLogger(__name__)
 _printed = logging.getLogger("jaxdistill.printed")
 """Logger whose lines go to `train.log` alone; `say` prints them itself."""
@@ -84,7 +85,7 @@ class Goodput:
     shape. `checkpoints` includes making or restoring the first state."""
 
     def __init__(self) -> None:
-        self.total: dict[str, float] = dict.fromkeys(("compile", "data", "steps", "evaluation", "checkpoints"), 0.0)
+        self.total: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
         """Seconds since this process began or resumed the training, by activity."""
         self.flops = 0.0
         """Floating-point operations since the last report, including those that remat or a gradient cache repeats."""
@@ -160,7 +161,7 @@ class Metrics:
         self.jsonl = self.event = self.records = None
         if not processes.is_first():
             return
-        last_step = -1 if is_new else start
+        last_step = -1 if is_new else start  # the last one of which earlier lines are kept
         path = run.workdir / METRICS
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
         kept = []
@@ -178,11 +179,11 @@ class Metrics:
             return
         folder = run.workdir / "tensorboard"
         folder.mkdir(exist_ok=True)
-        path = folder / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+        events = folder / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
         self.event = Event
-        self.records = RecordWriter(stack.enter_context(path.open("ab")))
+        self.records = RecordWriter(stack.enter_context(events.open("ab")))
         self._record(0, file_version="brain.Event:2")
-        # This record makes TensorBoard ignore what earlier files hold of this step and later ones.
+        # This record makes TensorBoard ignore what earlier files hold of the steps after `last_step`.
         self._record(last_step + 1, session_log={"status": "START"})
 
     def add(self, step: int, metrics: Mapping[str, Array]) -> None:

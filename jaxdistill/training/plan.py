@@ -108,7 +108,7 @@ def probe(run: Run, batch: Batch) -> tuple[int, float]:
     """(bytes per device, seconds) of a step. The seconds are those of the faster of two steps, whose results are discarded."""
     train_step = run.program.train_step
     rows = run.objective.reserve_rows
-    seeds = np.ones((rows, run.student.definition.embedding_width), np.float32) if rows else None
+    seeds = np.ones((rows, run.student.definition.embedding_width), np.float32) if rows else None  # any vectors will do
     state = run.first_state(seeds)
     batch = meshes.place_batch(batch, run.mesh)
     memory = sum(step_memory(train_step.lower(state, run.teacher_params, batch).compile()).values())
