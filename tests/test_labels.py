@@ -79,7 +79,7 @@ def test_a_users_scores_stay_with_their_pairs(tmp_path):
         return Targets(config, CoSENT(), teachers=(), labellers=labellers, store=store, progress=False)
 
     targets = targets_of(np.float32([[0.9], [0.8], [0.1], [0.3]]))
-    np.testing.assert_allclose(targets.rows(np.arange(3))[:, 0], [0.9, 0.1, 0.3])  # the second pair is the first
+    np.testing.assert_allclose(targets.at(np.arange(3))[:, 0], [0.9, 0.1, 0.3])  # the second pair is the first
     assert targets.width == 0
     with pytest.raises(InputError, match=r"2 numbers per row, .* one score per pair"):
         targets_of(np.zeros((4, 2), np.float32))

@@ -101,7 +101,7 @@ def test_a_margin_of_dot_products_is_a_cross_encoders_margin_of_logits(path, mod
         run=RunOptions(precision="float32"),
     )  # fmt: skip
     options = dict(teachers=(), labellers=[cross], store=store, progress=False)
-    targets = Targets(config, make_objective(config), **options).rows(np.arange(store.rows))
+    targets = Targets(config, make_objective(config), **options).at(np.arange(store.rows))
     sides = [list(store.texts(column)) for column in COLUMNS]
     expected = [Embedder(cross).score(sides[0], other, logits=True) for other in sides[1:]]
     if loss == "margin" and similarity == "dot":

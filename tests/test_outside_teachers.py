@@ -44,7 +44,7 @@ def stored(kind, folder, *, objective=None, **options):
     assert not kind.load(context)  # no model of this package
     store = tokenised_text(data, student, objective.student_views, length=16, progress=False, chunking=None)
     targets = Targets(config, objective, store, (), kind.labellers(context), progress=False)
-    return targets.rows(np.arange(store.rows))
+    return targets.at(np.arange(store.rows))
 
 
 def lengths(texts):

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -98,7 +98,7 @@ class Run:
 
     @property
     def teacher(self) -> SentenceModel | None:
-        """The only teacher; None with several."""
+        """The only teacher model; None without one, and with several."""
         return self.teachers.get("teacher")
 
     def first_state(self, seeds: np.ndarray | None) -> TrainState:
@@ -109,16 +109,17 @@ class Run:
     def input_digests(self) -> dict[str, str]:
         """Digests of all inputs: text, models, targets, files of evaluations, and the user's code."""
         config = self.config
-        evals = {name: split_specs(getattr(config.evals, name)) for name in ("pairs", "agreement", "entities")}
-        evals["retrieval"] = [str(path) for files in devs.retrieval_files(config.evals) for path in files.paths]
-        digests = {f"evals.{name}": content_digest(specs) for name, specs in evals.items() if specs}
+        files = {name: split_specs(getattr(config.evals, name)) for name in ("pairs", "agreement", "entities")}
+        files["retrieval"] = [str(path) for dev_set in devs.retrieval_files(config.evals) for path in dev_set.paths]
+        digests = {f"evals.{name}": content_digest(specs) for name, specs in files.items() if specs}
         if targets_file := getattr(config.teacher, "file", ""):
             digests["teacher.file"] = content_digest([targets_file])
         digests |= {f"{name}.model": model.digest() for name, model in self.teachers.items()}
         digests |= {f"labeller {number}": digest for number, digest in enumerate(self.labeller_digests, start=1)}
-        if teacher_digest := config.teacher.digest():
-            digests["teacher"] = teacher_digest
+        if outside_digest := config.teacher.digest():  # of `OutsideVectors`, which is no model in `teachers`
+            digests["teacher"] = outside_digest
         digests |= {"student.model": self.student.digest(), "data.text": self.store.content_digest}
+        # The user's own kinds are named `FILE.py:CLASS`.
         kind_files = [kind.rpartition(":")[0] for kind in config.kinds.values() if plugins.is_outside(kind)]
         return digests | plugins.source_digests([*kind_files, *split_specs(config.run.plugins)])
 
@@ -130,10 +131,12 @@ def objective_title(config: Config) -> str:
 
 def build(config: Config, workdir: Path, *, progress: bool, absent: Mesh | None = None) -> Run:
     """Builds a run that is ready to train; raises `InputError` if an option, the text or a model cannot be used. With `absent`, a
-    mesh of devices that this machine lacks, the step can only be compiled, and no targets are computed."""
-    mesh, groups, objective = checked_setup(config, absent)
+    mesh of devices that this machine lacks, the step can only be compiled, and no targets are computed.
+    What takes longest comes last, so that errors appear early: options, models, dev sets, the text, the step, and then targets."""
     can_run = absent is None
+    mesh, groups, objective = checked_setup(config, absent)
     compute_dtype = dtype_of(config.run.precision)
+    # The models. A resumed run reads its untrained student from the workdir.
     context = context_of(config, workdir)
     labellers = config.teacher.labellers(context)
     teachers = config.teacher.load(context)
@@ -142,67 +145,83 @@ def build(config: Config, workdir: Path, *, progress: bool, absent: Mesh | None 
     if config.run.export_to:
         onnx.check(student)
     check_models(config, objective, student, teachers)
+    # The dev sets, except for agreement with the teacher, which needs targets.
     tasks = devs.dev_tasks(config, similarity=student.definition.similarity) if can_run else {}
     agreement_pairs = devs.agreement_pairs(config) if can_run else ()
+    # The text, in the student's tokens.
     length = training_length(config, student, teachers, workdir)
     student = config.student.with_length(student, length)
     store = model_text.student_text(
         config.data, objective, student, length, of_rows=config.teacher.of_rows, progress=progress
     )
     objective = sized_to_text(objective, store.rows)
-    # Rows for the first queue and for evaluation are held out of training; of a text below 100,000 rows, at most a tenth.
-    held_out = devs.held_out_rows(config.evals, store.rows)
-    reserved = objective.reserve_rows + held_out
-    if store.rows < 100_000:
-        reserved = min(reserved, max(held_out, store.rows // 10))
+    # Rows to keep out of training, for the first queue and for evaluation: of a text below 100,000 rows, at most a tenth.
+    dev_count = devs.held_out_rows(config.evals, store.rows)
+    most_reserved = max(dev_count, store.rows // 10) if store.rows < 100_000 else store.rows
+    # The rows of batches, and so the number of steps in an epoch, are known before the targets.
     on_cpus = platform_of(mesh) == "cpu"
     make_batches = partial(
         Batches, Viewed(store, objective.student_views), batch_size=config.data.batch_size, seed=config.run.seed,
         weights=config.data.weights, sources=terms_of_sources(config.objective, config.data.objectives),
         with_keys=objective.compares_texts, groups=groups, local=meshes.local_groups(mesh, groups) if can_run else None,
-        reserve_rows=reserved, max_shapes=config.data.pack_shapes or (4 if on_cpus else 3), divided=on_cpus,
+        reserve_rows=min(objective.reserve_rows + dev_count, most_reserved),
+        max_shapes=config.data.pack_shapes or (4 if on_cpus else 3), divided=on_cpus,
     )  # fmt: skip
-    steps_in_minutes = 0
-    if config.run.minutes:
-        steps_before = read_note(workdir / INPUTS).get(STEPS, UNTIMED)  # as an earlier start measured
-        steps_in_minutes = int(processes.gathered(steps_before)[0])
-    steps = step_count(config, make_batches().steps_per_epoch, steps_in_minutes)
-    compared = 0  # number of sentences whose agreement with the teacher is measured, if that is at least 4
+    batches_without_targets = make_batches()
+    queue_rows, dev_rows = queue_and_dev_rows(batches_without_targets, objective.reserve_rows, dev_count)
+    steps_in_minutes = noted(workdir, STEPS, UNTIMED) if config.run.minutes else 0
+    steps = step_count(config, batches_without_targets.steps_per_epoch, steps_in_minutes)
+    # How many sentences measure agreement with the teacher: the user's, or the dev rows if these are at least 4.
+    compared = 0
     if teachers or objective.teacher_views:
-        compared = len({*chain(*agreement_pairs)}) or (held_out if held_out >= 4 else 0)
-    measured = devs.measured_metrics(config, tasks, compared)
-    best = devs.chosen_metric(measured, config.evals.best) if can_run else ""
-    names = ["teacher"] if len(teachers) == 1 else [f"teacher {number + 1}" for number in range(len(teachers))]
-    named_teachers = dict(zip(names, teachers, strict=True))
+        compared = len({*chain(*agreement_pairs)}) or (dev_count if dev_count >= 4 else 0)
+    if can_run:  # for the error of a wrong `evals.best`, before targets are computed; the metric is chosen below
+        devs.chosen_metric(devs.measured_metrics(config, tasks, compared), config.evals.best)
+    # The step.
+    named_teachers = {f"teacher {number}": teacher for number, teacher in enumerate(teachers, start=1)}
+    if len(teachers) == 1:
+        named_teachers = {"teacher": teachers[0]}
     teacher = named_teachers.get("teacher")
     program = make_step(config, objective, student, teacher, mesh, steps)
+    # The targets, and what needs them: batches, a student whose head is fitted to them, and agreement with the teacher.
     targets = Targets(config, objective, store, teachers, labellers, progress=progress, absent=not can_run)
-    teacher_tokens = Viewed(targets.store, objective.teacher_views) if targets.store is not None else None
-    batches = make_batches(teacher_tokens or targets.arrays)
+    batches = make_batches(targets.teacher_tokens or targets.arrays)
     if can_run and written_student is None:
         student = targets.fitted(config, student, batches.trained)
-    reserved_rows = np.random.RandomState(QUEUE_SEED).permutation(batches.reserved)
-    trained_rows = np.random.RandomState(QUEUE_SEED).permutation(batches.trained)
-    queue_rows, dev_rows = np.split(reserved_rows, [len(reserved_rows) - held_out])
-    # Of a small text, the queue also takes rows that are trained on, because too few are reserved.
-    queue_rows = np.concatenate([queue_rows, np.resize(trained_rows, objective.reserve_rows - len(queue_rows))])
-    if can_run and compared:
-        task = tasks[agreement.METRIC] = devs.dev_agreement(config, targets, agreement_pairs, dev_rows)
-        # Chosen again: repeated sentences (`data.dedupe=False`) count once, so they may be too few for a recall.
-        best = devs.chosen_metric([*tasks, *task.metrics[1:]], config.evals.best)
+    best = ""
+    if can_run:
+        metrics = [*tasks]
+        if compared:
+            task = devs.dev_agreement(config, targets, agreement_pairs, dev_rows)
+            tasks[agreement.METRIC] = task
+            # Not as above: repeated sentences (`data.dedupe=False`) count once here, so they may be too few for a recall.
+            metrics += task.metrics
+        best = devs.chosen_metric(metrics, config.evals.best)
     teacher_params: Mapping[str, Any] = {}
     if teacher and program.teacher_shardings:
-        teacher_params = teacher.frozen_params(mesh)
+        frozen = teacher.frozen_params(mesh)
+        teacher_params = meshes.frozen_shapes(frozen, compute_dtype)
         if can_run:
-            teacher_params = meshes.place_frozen(teacher_params, program.teacher_shardings, compute_dtype)
-        else:
-            teacher_params = meshes.frozen_shapes(teacher_params, compute_dtype)
+            teacher_params = meshes.place_frozen(frozen, program.teacher_shardings, compute_dtype)
     return Run(
-        config=config, workdir=workdir, mesh=mesh, compute_dtype=compute_dtype, objective=objective, student=student,
-        teachers=named_teachers, labeller_digests=[labeller.digest() for labeller in labellers], store=store, batches=batches,
-        seeds=lambda: targets.rows(queue_rows) if len(queue_rows) else None, dev=devs.Dev(tasks, best), program=program,
-        teacher_params=teacher_params,
+        config=config, workdir=workdir, mesh=mesh, compute_dtype=compute_dtype, objective=objective, student=student, store=store,
+        teachers=named_teachers, labeller_digests=[labeller.digest() for labeller in labellers], teacher_params=teacher_params,
+        seeds=lambda: targets.at(queue_rows) if len(queue_rows) else None, batches=batches, dev=devs.Dev(tasks, best), program=program,
     )  # fmt: skip
+
+
+def queue_and_dev_rows(batches: Batches, queue_count: int, dev_count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Divides the rows that are reserved into `queue_count` for the first queue and `dev_count` for evaluation, in a random order that
+    all runs on a text share. If too few are reserved, the queue also takes rows that are trained on, several times if need be."""
+    reserved = np.random.RandomState(QUEUE_SEED).permutation(batches.reserved)
+    trained = np.random.RandomState(QUEUE_SEED).permutation(batches.trained)
+    queue_rows, dev_rows = np.split(reserved, [len(reserved) - dev_count])
+    return np.concatenate([queue_rows, np.resize(trained, queue_count - len(queue_rows))]), dev_rows
+
+
+def noted(workdir: Path, name: str, default: int) -> int:
+    """A number that an earlier start of the run has noted in the workdir, or else `default`; as the first process reads it."""
+    return int(processes.gathered(read_note(workdir / INPUTS).get(name, default))[0])
 
 
 def make_step(
@@ -222,18 +241,16 @@ def make_step(
         teacher_layers=teacher_architecture.layers if teacher_architecture else 0,
         precision=jnp.dtype(compute_dtype),
     )  # fmt: skip
-    make_state = partial(
-        step.make_state, objective=objective, optimizer=optimizer, sizes=sizes, averages=average is not None
-    )
-    # Shapes alone: `first_state` makes the state on its devices later, and a plan for absent devices never does.
+    # The state, as shapes alone: `Run.first_state` makes it on the devices later, which a plan for absent devices never does.
+    make_state = partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes, averages=bool(average))
     seeds = np.zeros((objective.reserve_rows, sizes.width), np.float32) if objective.reserve_rows else None
     key = jax.eval_shape(lambda: jax.random.key(config.run.seed))
     like = jax.eval_shape(make_state, student.params, seeds, key)
+    paths = [path for params in like.params.values() for path in params]
     for pattern, _ in config.optimizer.rates:
-        if not any(re.search(pattern, path) for paths in like.params.values() for path in paths):
-            raise InputError(
-                f"optimizer.rates: {pattern!r} matches the path of no parameter, such as {min(student.params)}."
-            )
+        if not any(re.search(pattern, path) for path in paths):
+            raise InputError(f"optimizer.rates: {pattern!r} matches no parameter, such as {min(student.params)}.")
+    # Which devices hold which part of the state and of a live teacher.
     rules = sharding_rules(config.run.sharding, like.params, architecture, mesh)
     if rules is config.run.sharding:  # the user's own, where a pattern that matches nothing is a mistake
         meshes.check_rules(rules, like.params, mesh)
@@ -256,7 +273,7 @@ def checked_setup(config: Config, mesh: Mesh | None = None) -> tuple[Mesh, int, 
     """Mesh, number of groups of a batch, and objective. Raises `InputError` for options that are wrong whatever the models and the
     text are. `mesh` replaces this machine's devices."""
     plugins.use(config.run.plugins)
-    # The next three are called for their errors alone.
+    # The next three raise for a wrong option; their results are not needed here.
     profiled_steps(config.run.profile)
     terms_of_sources(config.objective, config.data.objectives)
     if config.student.pooling:
@@ -268,7 +285,7 @@ def checked_setup(config: Config, mesh: Mesh | None = None) -> tuple[Mesh, int, 
     count = len(split_specs(data.text))
     sources = f"{count} source{'' if count == 1 else 's'}"
     groups_per_device = groups // meshes.batch_devices(mesh)
-    has_patience = bool(evals.patience or evals.patience_epochs)
+    choices = [evals.best == devs.LAST, bool(evals.average), bool(evals.patience or evals.patience_epochs)]
     refuse([
         (not count, "no text is given; set --config.data.text to at least one file, glob or data set."),
         (data.weights and len(data.weights) != count,
@@ -279,10 +296,10 @@ def checked_setup(config: Config, mesh: Mesh | None = None) -> tuple[Mesh, int, 
          f"run.accumulate={accumulate}: the objective's gradient cannot be cached; use --config.run.remat=True for less memory."),
         (groups_per_device % accumulate,
          f"run.accumulate={accumulate} does not divide the {groups_per_device} groups of a device; raise data.pack_groups."),
-        ((evals.best == devs.LAST) + bool(evals.average) + has_patience > 1,
+        (choices.count(True) > 1,
          "evals.best=last, evals.average and evals.patience choose the checkpoint in different ways; give only one of them."),
     ])  # fmt: skip
-    # Without `run.steps`, the text or the speed determines the steps of `run.epochs` or `run.minutes`.
+    # Only the text tells the steps of `run.epochs`, and only the speed those of `run.minutes`; `run.steps` is checked now.
     if config.run.steps > 0 or not (config.run.epochs or config.run.minutes):
         step_count(config, steps_per_epoch=0)
     return mesh, groups, objective
@@ -298,15 +315,13 @@ def profiled_steps(option: str) -> tuple[int, int]:
 
 
 def step_count(config: Config, steps_per_epoch: int, steps_in_minutes: int = 0) -> int:
-    """The number of steps: `run.steps` if set, else `steps_in_minutes` if not 0, else those of `run.epochs`. Raises `InputError` if it
-    is 0, or if `evals.average` names a later step. `steps_in_minutes` is `UNTIMED` before the speed is measured."""
+    """The number of steps: `run.steps` if set, else `steps_in_minutes` if not 0, else those of `run.epochs`. `steps_in_minutes` is
+    `UNTIMED` if the speed is not measured yet. Raises `InputError` for 0 steps, or if `evals.average` names a later step."""
     run = config.run
     averaged = config.evals.average
-    steps = max(run.steps, 0) or steps_in_minutes or round(run.epochs * steps_per_epoch)
+    steps = run.steps if run.steps > 0 else steps_in_minutes or round(run.epochs * steps_per_epoch)
     if not 1 <= steps <= MAX_INT32:
-        raise InputError(
-            f"run.steps={run.steps} and run.epochs={run.epochs} give {steps} steps, not 1 to {MAX_INT32:,}."
-        )
+        raise InputError(f"run.steps={run.steps} and run.epochs={run.epochs} give {steps} steps, not 1 to {MAX_INT32}.")
     if max(averaged, default=0) > steps:
         raise InputError(f"evals.average={averaged}: step {max(averaged)} is beyond the run's {steps} steps.")
     return steps
@@ -317,17 +332,18 @@ def make_objective(config: Config) -> Objective:
     objective, teacher = config.objective, config.teacher
     name = config.kinds["objective"]
     columns = dict(config.data.columns) or {TEXT: TEXT}
-    view_names = [view for view in (*objective.student_views, *objective.teacher_views) if view != LABELS]
-    read = {column for view in view_names for column in views.parse_view(view, list(columns)).columns}
+    # The columns that the objective reads: those of its views, and those whose pairs a teacher scores.
+    text_views = [view for view in (*objective.student_views, *objective.teacher_views) if view != LABELS]
+    read = {column for view in text_views for column in views.parse_view(view, list(columns)).columns}
     if LABELS in objective.teacher_views:
         read |= {*objective.scored}
-    lacking = sorted(read - {*columns})
-    # Every column of a text in chunks is read, and a trimmed vocabulary may be for more languages than the views.
-    reads_all = config.data.chunk_tokens or config.student.trim
-    unread = [column for column in columns if not (reads_all or column in (TEXT, *read))]
+    missing = sorted(read - {*columns})
+    unread = [column for column in columns if column not in (TEXT, *read)]
+    if config.data.chunk_tokens or config.student.trim:
+        unread = []  # chunks are made of all columns, and a vocabulary may be trimmed to more languages than the views read
     teacher_columns = [view for view in dict.fromkeys(objective.teacher_views) if view in columns]
-    has_stored_targets = isinstance(teacher, OutsideVectors | Stored)
-    changing = [view for view in objective.teacher_views if has_stored_targets and view not in columns]
+    random_views = [view for view in objective.teacher_views if view not in columns]
+    has_stored_vectors = isinstance(teacher, OutsideVectors | Stored)
     learns_labels = tuple(objective.teacher_views) == (LABELS,)
     refuse([
         (teacher.scores_pairs != learns_labels,
@@ -341,13 +357,13 @@ def make_objective(config: Config) -> Objective:
          f"teacher.whiten and teacher.components transform each column by itself, but objective {name} compares columns; set both to 0."),
         (teacher.of_rows and not teacher.scores_pairs and len(teacher_columns) > 1,
          f"{teacher.kind} has one vector for each row, but objective {name} reads {', '.join(teacher_columns)}; name a teacher model."),
-        (lacking,
-         f"the text has no column {' and no column '.join(map(repr, lacking))}; it has {', '.join(columns)}. Set --config.data.columns."),
+        (missing,
+         f"the text has no column {' and no column '.join(map(repr, missing))}; it has {', '.join(columns)}. Set --config.data.columns."),
         (unread,
          f"data.columns names {' and '.join(unread)}, but objective {name} reads only {', '.join(sorted(read))}; leave out the rest, or "
          f"join it to the text: --config.data.columns={'+'.join(columns.get(column, column) for column in (TEXT, *unread))}"),
-        (changing,
-         f"targets are stored, but these views differ at every step: {', '.join(changing)}; choose --config=FILE.py:PRESET:teacher=live."),
+        (has_stored_vectors and random_views,
+         f"targets are stored, but these views differ at every step: {', '.join(random_views)}; choose --config=FILE.py:PRESET:teacher=live."),
     ])  # fmt: skip
     if objective.teacher_views:
         teacher.check()
@@ -376,30 +392,26 @@ def sized_to_text(objective: Objective, rows: int) -> Objective:
 def context_of(config: Config, workdir: Path) -> ModelContext:
     """What making a run's models depends on: data and run options, views, and the exports of earlier stages."""
     return ModelContext(
-        data=config.data,
-        student_views=config.objective.student_views,
-        seed=config.run.seed,
-        precision=config.run.precision,
-        located=lambda name: stage_export(name, workdir),
-    )
+        data=config.data, student_views=config.objective.student_views, seed=config.run.seed,
+        precision=config.run.precision, located=lambda name: stage_export(name, workdir),
+    )  # fmt: skip
 
 
 def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: Path) -> SentenceModel:
-    """The untrained student, whose definition states the similarity by which training compares vectors. Raises `InputError` if it
-    cannot be made or exported. `teachers` are the models whose vectors are the targets."""
-    inputs = StudentInputs(context_of(config, workdir), config.teacher, teachers)
-    student = config.student.make(inputs)
-    used = used_roles(model_text.sentence_roles(config.data))
-    # A teacher that scores pairs, or the user's own vectors, is not among `teachers`, so its prompts are unknown here.
-    knows_prompts = not (config.teacher.scores_pairs or isinstance(config.teacher, OutsideVectors))
-    models = [student, *teachers]
-    if used and knows_prompts and all(model.role_prompts[role] == model.prompt for role in used for model in models):
+    """The untrained student, whose definition states the similarity by which training compares vectors. `teachers` are the models whose
+    vectors are the targets. Raises `InputError` if it cannot be made or exported, or if no model has a prompt for the text's roles."""
+    student = config.student.make(StudentInputs(context_of(config, workdir), config.teacher, teachers))
+    roles = used_roles(model_text.sentence_roles(config.data))
+    has_role_prompts = any(model.role_prompts[role] != model.prompt for role in roles for model in (student, *teachers))
+    # The prompts of a teacher that scores pairs, or of one outside of JAX, are unknown here, because it is not among `teachers`.
+    knows_all_prompts = not (config.teacher.scores_pairs or isinstance(config.teacher, OutsideVectors))
+    if roles and knows_all_prompts and not has_role_prompts:
         raise InputError(
-            f"data.roles={config.data.roles} has no effect: no model has its own prompt for the role {' or '.join(used)}; leave it empty, or "
-            f"set --config.teacher.{used[0]}_prompt or --config.student.{used[0]}_prompt."
+            f"data.roles={config.data.roles} has no effect: no model has its own prompt for the role {' or '.join(roles)}; leave it empty, or "
+            f"set --config.teacher.{roles[0]}_prompt or --config.student.{roles[0]}_prompt."
         )
     similarity = config.objective.similarity or (teachers[0] if teachers else student).definition.similarity
-    # Only a single teacher's untransformed vectors have the lengths that its dot product needs.
+    # A dot product needs the lengths of a teacher's own vectors, which joined or transformed vectors lose.
     if len(teachers) > 1 or config.teacher.transforms:
         similarity = "cosine"
     by_dot = [model.source for model in (*teachers, student) if model.definition.similarity == "dot"]
@@ -414,7 +426,7 @@ def write_student(student: SentenceModel, workdir: Path) -> None:
     """Writes the untrained student to the workdir, where resumed runs and `export` read it, unless it is there already."""
     if (workdir / STUDENT).is_dir():
         return
-    # What the saved model itself does not tell.
+    # For `read_student`, what the saved model itself does not tell.
     origin = {"source": student.source, "default_prompt": student.checkpoint_prompt}
     origin |= {"card": [student.base_models, student.languages]}
     with replacing(workdir / STUDENT, origin) as folder:
@@ -424,7 +436,7 @@ def write_student(student: SentenceModel, workdir: Path) -> None:
 def read_student(config: Config, workdir: Path) -> SentenceModel | None:
     """The untrained student in the workdir; None before the run has written it."""
     folder = workdir / STUDENT
-    if not all(processes.gathered(folder.is_dir())):  # processes without a copy of the workdir may not see it
+    if not all(processes.gathered(folder.is_dir())):  # if one process has no copy, all make the student anew
         return None
     if changed := changed_files(folder):
         raise InputError(
@@ -438,25 +450,15 @@ def read_student(config: Config, workdir: Path) -> SentenceModel | None:
 
 
 def training_length(config: Config, student: SentenceModel, teachers: Sequence[SentenceModel], workdir: Path) -> int:
-    """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens`, else that of the run in the workdir, else a choice. The
-    choice is the least multiple of 16, up to 512, that truncates at most 1 % of sampled rows. The result is never more than a model
-    that reads the tokens can read."""
+    """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens`, else what an earlier start of the run has chosen, else
+    the least multiple of 16, up to 512, that truncates at most 1 % of sampled rows. Never more than a model that reads the student's
+    tokens can read."""
     readers = [student, *(teachers if config.objective.reads else ())]
     longest = min(model.definition.architecture.longest for model in readers)
-    length = config.data.max_length or config.data.chunk_tokens
-    length = length or int(processes.gathered(read_note(workdir / INPUTS).get(LENGTH, 0))[0])
-    if length:
+    if length := config.data.max_length or config.data.chunk_tokens or noted(workdir, LENGTH, 0):
         return min(length, longest)
-    all_rows = model_text.prompted_rows(config.data, config.objective.student_views, student)
-    rows = model_text.evenly_sampled(all_rows, model_text.SAMPLE)
-    untruncated = dataclasses.replace(student, tokenizer=bare(student.tokenizer))
-    if student.definition.reads_pairs:
-        pairs = [(row[0], row[1]) for row in rows if len(row) == 2]
-        tokens = [len(encoding) for encoding in untruncated.encodings(pairs)]
-    else:  # of each row, its longest sentence
-        encodings = iter(untruncated.encodings([sentence for row in rows for sentence in row]))
-        tokens = [max(len(next(encodings)) for _ in row) for row in rows if row]
-    quantile = int(np.quantile(tokens, 0.99, method="higher")) if tokens else 1
+    lengths = sampled_lengths(config, student)
+    quantile = int(np.quantile(lengths, 0.99, method="higher")) if lengths else 1
     fitting = math.ceil(quantile / 16) * 16
     # Attention's work grows with the square of the length, so more than 512 must be asked for.
     limit = min(512, longest, max((teacher.max_length for teacher in teachers), default=512))
@@ -464,6 +466,18 @@ def training_length(config: Config, student: SentenceModel, teachers: Sequence[S
     limited = f"; a choice is at most {limit} here" if fitting > limit else ""
     log.info(f"data.max_length: {length}, because 99 % of the rows have at most {fitting} tokens{limited}")
     return processes.gathered(length)[0]
+
+
+def sampled_lengths(config: Config, student: SentenceModel) -> list[int]:
+    """Numbers of student tokens in sampled rows of the text: in each row's longest sentence, or for a cross-encoder in its pair."""
+    all_rows = model_text.prompted_rows(config.data, config.objective.student_views, student)
+    rows = [row for row in model_text.evenly_sampled(all_rows, model_text.SAMPLE) if row]
+    untruncated = dataclasses.replace(student, tokenizer=bare(student.tokenizer))
+    if student.definition.reads_pairs:
+        pairs = [(row[0], row[1]) for row in rows if len(row) == 2]
+        return [len(encoding) for encoding in untruncated.encodings(pairs)]
+    lengths = map(len, untruncated.encodings([sentence for row in rows for sentence in row]))
+    return [max(islice(lengths, len(row))) for row in rows]
 
 
 def truncation_warnings(objective: Objective, student: SentenceModel, store: TokenStore) -> list[str]:
@@ -484,13 +498,12 @@ def check_models(
 ) -> None:
     """Raises `InputError` if the objective cannot compare this student with these teachers."""
     student_views, teacher_views = objective.student_views, objective.teacher_views
-    definition = student.definition
-    # A column that is read twice gives two views only by dropout; all other views change the sentences.
+    # A column that is a view twice gives different vectors only by dropout; all other views change its sentences at random.
     column_views = [view for view in student_views if view in (dict(config.data.columns) or (TEXT,))]
     reads_twice = len(set(column_views)) < len(column_views)
     trained = config.student.in_training(student).definition.architecture
-    has_dropout = not trained.is_static and (trained.hidden_dropout or trained.attention_dropout or trained.drophead)
-    width = definition.embedding_width
+    has_dropout = not trained.is_static and any((trained.hidden_dropout, trained.attention_dropout, trained.drophead))
+    width = student.definition.embedding_width
     widths = [teacher.definition.embedding_width for teacher in teachers]
     target_width = config.teacher.width(widths) if teacher_views else 0
     roles = {role for source in model_text.sentence_roles(config.data) for role in source.values()}
@@ -502,7 +515,7 @@ def check_models(
     refuse([
         (config.evals.agreement and not teachers,
          "evals.agreement needs a teacher model; your own vectors only cover the training text."),
-        (any(view in views.PAIRS for view in student_views) != definition.reads_pairs,
+        (any(view in views.PAIRS for view in student_views) != student.definition.reads_pairs,
          f"the objective reads {', '.join(student_views)}: views of pairs need --config=FILE.py:PRESET:student=cross_encoder, others a "
          "sentence encoder, which student.pooling makes of a cross-encoder."),
         (not teacher_views and reads_twice and not has_dropout,
@@ -520,7 +533,7 @@ def check_models(
 class Targets:
     """What the student learns from: the teacher's vectors of each sentence, or scores of pairs.
 
-    A live teacher computes them in the training step, from the tokens in `store` or from the student's; all others are in `arrays`.
+    Stored targets are in `arrays`. A live teacher computes them in the training step, from its own tokens or from the student's.
     With `absent`, the step is only compiled, and zeros that take no memory stand in for what a model would compute.
     """
 
@@ -542,54 +555,53 @@ class Targets:
         embed = joint_embed(embedders, teacher)
         self.embed: RoleEmbed | None = processes.over_processes(embed) if embed else None
         """Computes the targets of any sentences, divided among the processes; None without a teacher model."""
-        self.text = store
+        self.store = store
         self.objective = objective
         self.column = teacher_views[0] if teacher_views and teacher_views[0] in store.columns else TEXT
         """The column of the text in the teacher's first view."""
         self.width = teacher.width([embedder.width for embedder in embedders]) if teacher_views else 0
         """Width of the targets; 0 without a teacher or with labels."""
-        self.store: TokenStore | None = None
-        """Tokens for a live teacher that does not read the student's."""
+        self.teacher_tokens: Viewed | None = None
+        """What a live teacher reads, unless it reads the student's tokens."""
         self.arrays: tuple[StoredTargets, ...] = ()
         """Stored targets, one array per teacher view; empty for a live teacher or without a teacher."""
-        if not teacher_views or objective.reads:  # the teacher reads nothing, or the student's tokens
+        if not teacher_views or objective.reads:  # there is no teacher, or it reads the student's tokens
             return
         if isinstance(teacher, Live):
             options = {"length": teachers[0].max_length, "chunking": store.chunking, "progress": progress}
-            self.store = model_text.tokenised_text(config.data, teachers[0], teacher_views, **options)
+            teacher_store = model_text.tokenised_text(config.data, teachers[0], teacher_views, **options)
+            self.teacher_tokens = Viewed(teacher_store, teacher_views)
         elif absent and (teacher.models or isinstance(teacher, OutsideVectors)):
-            columns = len(objective.scored) - 1 if teacher.scores_pairs else self.width  # the query has no score
-            self.arrays = (np.broadcast_to(np.float32(0), (store.rows, columns)),) * len(teacher_views)
+            width = len(objective.scored) - 1 if teacher.scores_pairs else self.width  # a score for each pair
+            self.arrays = (np.broadcast_to(np.float32(0), (store.rows, width)),) * len(teacher_views)
         else:
-            inputs = TargetInputs(
-                store, config.data, objective, embedders, labellers, compute_dtype=dtype, progress=progress
-            )
+            inputs = TargetInputs(store, config.data, objective, embedders, labellers, dtype, progress)
             self.arrays = teacher.stored(inputs)
 
-    def rows(self, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
+    def at(self, rows: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n e"]:
         """The targets of some rows of the text, for the teacher's first view."""
         if self.arrays:
             return np.asarray(self.arrays[0][rows], np.float32)
-        assert self.embed is not None  # without a teacher model, `arrays` has its vectors
+        assert self.embed is not None  # a live teacher is a model
         log.info("teacher embeddings of %s sentences", f"{len(rows):,}")
         sentences, roles = self.sentences(self.column, rows)
         return self.embed(sentences, role=roles)
 
     def sentences(self, column: str, rows: Integer[np.ndarray, " n"]) -> tuple[list[str], Sequence[str]]:
         """The sentences of some rows of a column, and their roles."""
-        return [self.text.text(column, row) for row in rows], self.text.roles(column, rows)
+        return [self.store.text(column, row) for row in rows], self.store.roles(column, rows)
 
     def fitted(self, config: Config, student: SentenceModel, trained: Integer[np.ndarray, " n"]) -> SentenceModel:
-        """The student before training: its head or table is fitted by least squares, if its options ask for that, to the targets of
-        evenly spaced rows among `trained`, the rows of the training."""
+        """The untrained student; if its options ask for it, with a head or table fitted by least squares to the targets of at most
+        4,096 of the rows `trained`, about ten times the width of a usual vector."""
 
-        def examples(model: SentenceModel) -> tuple[np.ndarray, np.ndarray]:
-            """Pooled vectors of a model, and targets, of at most 4,096 sentences, about ten times the width of a usual vector."""
+        def examples(model: SentenceModel) -> tuple[Float[np.ndarray, "m d"], Float[np.ndarray, "m e"]]:
+            """The vectors of a model, which is the student without its head, for evenly spaced rows, and the targets of these rows."""
             rows = trained[np.unique(np.linspace(0, len(trained) - 1, 4096, dtype=np.int64))]
-            # Without normalisation, because the lengths of targets count; of a head that is fitted, `model` has none.
+            # Without normalisation, because the lengths of targets count.
             embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(config.run.precision))
             sentences, roles = self.sentences(self.column, rows)
-            return embedder.encode(sentences, role=roles), self.rows(rows)
+            return embedder.encode(sentences, role=roles), self.at(rows)
 
         return config.student.fitted(student, examples) if self.width else student
 

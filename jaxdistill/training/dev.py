@@ -123,7 +123,7 @@ def dev_agreement(
     if file_pairs:
         assert targets.embed is not None  # `check_models` has found a teacher
         return agreement.agreement_task(targets.embed, *file_pairs)
-    stored_targets = targets.rows(held_out)  # scores [n, 1], or vectors [n, e]
+    stored_targets = targets.at(held_out)  # scores [n, 1], or vectors [n, e]
     if config.teacher.scores_pairs:
         first, first_roles = targets.sentences(targets.objective.scored[0], held_out)
         second, second_roles = targets.sentences(targets.objective.scored[1], held_out)

@@ -11,21 +11,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from jaxdistill.config import (
-    Columns,
-    default_workdir,
-    flat,
-    in_every_stage,
-    load_config,
-    parse_stages,
-    set_options,
-    stage_names,
-    typed,
-)
+from jaxdistill.config import default_workdir, flat, in_every_stage, load_config, parse_stages, set_options, typed
 from jaxdistill.config.options import EXTENSIONS, Config
 from jaxdistill.core import InputError, Objective
 from jaxdistill.core.plugins import KINDS
 from jaxdistill.core.runtime import log_to_stdout
+from jaxdistill.data.options import Columns
 from jaxdistill.data.text import Text, columns_of, sources_of, split_specs
 from jaxdistill.evals.model_card import public_argument
 from jaxdistill.models.inference import Embedder, load
@@ -121,51 +112,47 @@ def distill(
         "teacher.model": str(teacher) if is_name else "",
         "student.layers": layers,
         "run.epochs": epochs,
-        "run.steps": steps if epochs is None else -1,  # a number would override epochs
+        "run.steps": steps if epochs is None else -1,  # or the config's number of steps would override `epochs`
         "data.batch_size": batch_size,
         "optimizer.learning_rate": learning_rate,
         "data.columns": tuple(columns_of(columns).items()),
         "run.seed": seed,
     }
     stages = configured(config, text, arguments, options or {})
-    chosen = flat(*stages)
+    values = flat(*stages)
     if workdir is None:  # named by a digest of all options that a resumed run may not change
-        fixed = {name: value for name, value in chosen.items() if re.sub(r"^stage\d+\.", "", name) not in EXTENSIONS}
+        fixed = {name: value for name, value in values.items() if re.sub(r"^stage\d+\.", "", name) not in EXTENSIONS}
         digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:8]
         workdir = pathlib.Path(f"{default_workdir(config)}-{digest}").absolute()
     if not logging.getLogger("jaxdistill").hasHandlers():  # the caller has not set up logging
         log_to_stdout("jaxdistill")
-    run_stages(stages, workdir, dry_run=dry_run, command=card_command(config, chosen), callbacks=callbacks)
+    run_stages(stages, workdir, dry_run=dry_run, command=card_command(config, values), callbacks=callbacks)
     if dry_run:
         return None
     folder = stage_folders(local_folder(workdir), len(stages))[-1]
     results = read_note(folder / RESULTS)
     return Result(
-        workdir=folder,
-        export_folder=folder / EXPORT,
-        scores=results["scores"]["student after"],
-        teacher_scores=results["scores"].get("teacher", {}),
-        results=results,
-    )
+        workdir=folder, export_folder=folder / EXPORT, results=results,
+        scores=results["scores"]["student after"], teacher_scores=results["scores"].get("teacher", {}),
+    )  # fmt: skip
 
 
 def card_command(config: str, options: Mapping[str, Any]) -> str:
     """The call for the model card, with the options that differ from the config's, without local folders."""
+
+    def public(name: str, value: Any) -> Any:
+        return public_argument(f"{name}={value}").removeprefix(f"{name}=") if isinstance(value, str) else value
+
     defaults = flat(*parse_stages(load_config(config)))
-    changed = {
-        name: public_argument(f"{name}={value}").partition("=")[2] if isinstance(value, str) else value
-        for name, value in options.items()
-        if defaults.get(name) != value
-    }
-    public_config = public_argument(f"--config={config}").partition("=")[2]
-    return f"jaxdistill.distill(config={public_config!r}, options={changed!r}, workdir=DIR)"
+    changed = {name: public(name, value) for name, value in options.items() if defaults.get(name) != value}
+    return f"jaxdistill.distill(config={public('--config', config)!r}, options={changed!r}, workdir=DIR)"
 
 
 def configured(spec: str, text: Text, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> list[Config]:
     """The stages of the config `spec`, changed by `arguments` (`distill`'s, by option; None and empty ones change nothing), then by
     `options`. Columns, seed and text go to every stage, other arguments to the first. Text in memory goes to the cache."""
     config: Any = load_config(spec)
-    first = config[stage_names(config)[0]] if stage_names(config) else config
+    first = config.get("stage1", config)  # a single training has no stages
     for name, value in arguments.items():
         if value is None or value in ("", ()):
             continue
@@ -174,13 +161,13 @@ def configured(spec: str, text: Text, arguments: Mapping[str, Any], options: Map
                 raise InputError(f"{name}={value!r:.60} is no {name} with its options; give one of jaxdistill.{name}s.")
             fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
             first[name] = ConfigDict({**fields, "kind": KINDS[name].name_of(value)})
+        elif name in ("data.columns", "run.seed"):
+            set_options(config, dict.fromkeys(in_every_stage(config, name), value))
         else:
-            names = in_every_stage(config, name)
-            if name not in ("data.columns", "run.seed"):
-                names = names[:1]
-            set_options(config, dict.fromkeys(names, value))
+            set_options(config, {in_every_stage(config, name)[0]: value})
     set_options(config, options)
-    if not isinstance(text, str | pathlib.Path) or str(text):  # a table has no truth value
+    is_empty = isinstance(text, str | pathlib.Path) and not str(text)  # a table has no truth value
+    if not is_empty:
         columns = columns_of(typed(first.data.columns, Columns, "data.columns"))
         source = ",".join(sources_of(text, columns, numbers=split_specs(first.teacher.get("names", ""))))
         set_options(config, {name: source for name in in_every_stage(config, "data.text") if name not in options})

@@ -56,9 +56,9 @@ def export(model: SentenceModel, folder: str | Path, *, facts: Facts | None = No
     if not facts.base_models:
         facts = dataclasses.replace(facts, **origin_of(model))
     is_below = Path.cwd() in folder.parents
-    spec = folder.relative_to(Path.cwd()).as_posix() if is_below else public_name(str(folder))
+    spec = folder.relative_to(Path.cwd()).as_posix() if is_below else public_name(str(folder))  # in the card's examples
     card = partial(model_card, model, facts, spec=spec)
-    marker = dict[str, Any](versions=versions())
+    marker = dict[str, Any](versions=versions())  # gets entries below; `replacing` writes it at the end
     with writing(folder, ". Nothing was changed there; --out names another folder"), replacing(folder, marker) as new:
         save(model, new, card=card())
         write_facts(new, facts)
@@ -81,7 +81,7 @@ def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
     file of 8-bit weights is left out if the mean cosine to the model's vectors, or the correlation of logits, is below 0.99."""
     held_out = [sentence for (sentence,) in islice(read([HELDOUT]), 94)]
     texts = [*CHECK_SENTENCES, *held_out]
-    is_cross = model.definition.reads_pairs
+    is_cross = model.definition.reads_pairs  # then each sentence is scored with the next, as in `_outputs`
     inputs: Any = list(zip(texts, [*texts[1:], *texts[:1]], strict=True)) if is_cross else texts
     expected = _outputs(model, texts, logits=True)
     rows = []
@@ -89,19 +89,19 @@ def _write_onnx(model: SentenceModel, folder: Path) -> list[dict[str, str]]:
         name = f"{onnx.FOLDER}/{file.name}"
         actual = onnx.encoder(model, file)(inputs)
         if is_cross:
-            likeness = np.corrcoef(actual[:, 0], expected[:, 0])[0, 1]
+            similarity = np.corrcoef(actual[:, 0], expected[:, 0])[0, 1]
         else:  # the mean cosine of unit vectors; this formula gives 1 for two zero vectors
             actual = unit_rows(actual)
-            likeness = 1 - np.square(actual - expected).sum(axis=1).mean() / 2
+            similarity = 1 - np.square(actual - expected).sum(axis=1).mean() / 2
         difference = np.abs(actual - expected).max()
         if file.name == onnx.FLOAT:
             _refuse_difference(name, difference, 1e-4)
-        if file.name == onnx.INT8 and not likeness >= 0.99:  # NaN is left out too
+        if file.name == onnx.INT8 and not similarity >= 0.99:  # NaN is left out too
             file.unlink()
-            log.warning("%s is left out: 8-bit weights change this model too much (%.4f)", name, likeness)
+            log.warning("%s is left out: 8-bit weights change this model too much (%.4f)", name, similarity)
             continue
         row = {"form": name, "MB": f"{file.stat().st_size / 1e6:.1f}", "largest difference": f"{difference:.1e}"}
-        rows.append(row | {"correlation" if is_cross else "mean cosine": f"{likeness:.6f}"})
+        rows.append(row | {"correlation" if is_cross else "mean cosine": f"{similarity:.6f}"})
     return rows
 
 

@@ -28,11 +28,10 @@ from jaxdistill.training.workdir.folder import LOG, METRICS
 if TYPE_CHECKING:
     from jaxdistill.training.build import Run
 
-ACTIVITIES = ("compile", "data", "steps", "evaluation", "checkpoints")
-
 Callback = Callable[[int, Mapping[str, float]], object]
 """A caller's function of a step and its metrics."""
 
+ACTIVITIES = ("compile", "data", "steps", "evaluation", "checkpoints")
 log = logging.getLogger(__name__)
 _printed = logging.getLogger("jaxdistill.printed")
 """Logger whose lines go to `train.log` alone; `say` prints them itself."""
@@ -69,8 +68,8 @@ def logged(workdir: pathlib.Path, command: str) -> Iterator[None]:
         note(f"$ {command}")
         yield
     except BaseException as error:
-        if printed := last_line(error):
-            _printed.error("%s", printed[0])
+        if line_and_status := last_line(error):
+            _printed.error("%s", line_and_status[0])
         else:  # a bug
             _printed.error("failed:", exc_info=error)
         raise
@@ -109,9 +108,8 @@ class Goodput:
         scalars = {f"seconds/{name}": value for name, value in seconds.items()}
         scalars["goodput"] = self.total["steps"] / max(sum(self.total.values()), 1e-9)
         scalars["tflops_per_s"] = device_flops_per_s / 1e12
-        for words, peak in PEAK_FLOPS_PER_S.items():
-            if words in jax.devices()[0].device_kind:
-                scalars.setdefault("utilisation", device_flops_per_s / peak)
+        if peaks := [peak for name, peak in PEAK_FLOPS_PER_S.items() if name in jax.devices()[0].device_kind]:
+            scalars["utilisation"] = device_flops_per_s / peaks[0]
         return scalars
 
 
@@ -122,14 +120,14 @@ def product_flops(jaxpr: Jaxpr) -> float:
     for equation in jaxpr.eqns:
         inner = [product_flops(body) for body in jaxprs_in_params(equation.params)]
         if equation.primitive.name == "dot_general":
-            (contracted, _), _ = equation.params["dimension_numbers"]
+            (contracted, _), _ = equation.params["dimension_numbers"]  # axes of the left operand that are summed over
             left = cast(Any, equation.invars[0].aval).shape
             result = cast(Any, equation.outvars[0].aval).shape
             total += 2.0 * math.prod(result) * math.prod(left[axis] for axis in contracted)
         elif equation.primitive.name == "scan":
             total += equation.params["length"] * sum(inner)
         elif equation.primitive.name == "shard_map":
-            mesh = equation.params["mesh"]
+            mesh = equation.params["mesh"]  # the body is one device's work, done along all of the manual axes
             total += math.prod(mesh.shape[axis] for axis in equation.params["newly_manual_axes"]) * sum(inner)
         elif equation.primitive.name == "cond":
             total += max(inner)
@@ -163,13 +161,12 @@ class Metrics:
         self.jsonl = self.event = self.records = None
         if not processes.is_first():
             return
-        last_step = -1 if is_new else start
+        last_step = -1 if is_new else start  # the last one of which earlier lines are kept
         path = run.workdir / METRICS
-        # A file that a crash of the machine damaged may hold any bytes.
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
         kept = []
         for line in lines:
-            with contextlib.suppress(ValueError):  # of a line that the crash cut off
+            with contextlib.suppress(ValueError):  # not JSON, because a crash has damaged it
                 if json.loads(line)["step"] <= last_step:
                     kept.append(f"{line}\n")
         write_atomic(path, "".join(kept))
@@ -182,11 +179,11 @@ class Metrics:
             return
         folder = run.workdir / "tensorboard"
         folder.mkdir(exist_ok=True)
-        path = folder / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+        events = folder / f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
         self.event = Event
-        self.records = RecordWriter(stack.enter_context(path.open("ab")))
+        self.records = RecordWriter(stack.enter_context(events.open("ab")))
         self._record(0, file_version="brain.Event:2")
-        # This record makes TensorBoard ignore what earlier files hold of this step and later ones.
+        # This record makes TensorBoard ignore what earlier files hold of the steps after `last_step`.
         self._record(last_step + 1, session_log={"status": "START"})
 
     def add(self, step: int, metrics: Mapping[str, Array]) -> None:
@@ -212,7 +209,7 @@ class Metrics:
         means |= {"learning_rate": float(np.asarray(self.run.program.schedule(step - 1)))} | self.goodput.report()
         training_seconds = sum(means[f"seconds/{activity}"] for activity in ("compile", "data", "steps"))
         means["sentences_per_s"] = self.run.batches.batch_size * len(fetched) / max(training_seconds, 1e-9)
-        # Everything but compilation goes on at the mean pace so far.
+        # The other steps will take as long as those so far, but need no compilation.
         seconds = sum(self.goodput.total.values()) - self.goodput.total["compile"]
         seconds_left = seconds / max(step - self.start, 1) * (self.run.program.steps - step)
         line = f"{duration(seconds_left)} left, {means['sentences_per_s']:,.0f} sentences/s, loss {means['loss']:.4g}"

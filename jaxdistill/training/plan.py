@@ -36,8 +36,8 @@ COLLECTIVE = re.compile(
 
 
 def overview(run: Run) -> tuple[Run, dict[str, float]]:
-    """Prints devices, models, text, memory and time; returns the run and the teacher's dev scores. If `run.minutes` is set and no
-    earlier start has turned it into steps, the returned run has as many steps as fit into it at the speed measured here."""
+    """Prints devices, models, text, memory and time. Returns the run, of which `UNTIMED` steps are replaced by as many as take
+    `run.minutes` at the speed measured here, and the teacher's dev scores."""
     config, batches = run.config, run.batches
     axes = ", ".join(f"{axis} {size}" for axis, size in run.mesh.shape.items() if axis != "slice" or size > 1)
     devices = f"{run.mesh.size} x {jax.devices()[0].device_kind} ({axes})"
@@ -56,20 +56,20 @@ def overview(run: Run) -> tuple[Run, dict[str, float]]:
     say(f"columns read: {columns or TEXT}")
     reserved = f"{len(batches.reserved):,} held out for the queue and evaluation"
     say(f"training: {len(batches.trained):,} sentences, {reserved}, {batches.steps_per_epoch:,} steps per epoch")
-    shapes = "; ".join(" + ".join(map(str, shapes)) for shapes in batches.shapes)
-    sample = [batches.batch_at(step) for step in range(8)]  # enough to measure padding
+    shapes = "; ".join(" + ".join(map(str, streams)) for streams in batches.shapes)  # the student's + a live teacher's
+    sample = [batches.batch_at(step) for step in range(8)]
     padding = np.mean([padding_share(batch) for batch in sample])
     say(f"rows x tokens per group: {shapes}; {padding:.1%} of token slots are padding")
     if scores := teacher_scores(run):
         say("teacher's own dev scores: " + ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()))
     memory, seconds = probe(run, sample[0])
     say(f"memory: {memory / 2**20:,.0f} MiB per device (arguments and temporaries of a step)")
-    if run.program.steps == UNTIMED:
+    steps = run.program.steps
+    if steps == UNTIMED:
         steps_in_minutes = max(1, int(60 * config.run.minutes / seconds))
-        steps = step_count(config, 0, processes.gathered(steps_in_minutes)[0])  # the same in all processes
+        steps = step_count(config, 0, processes.gathered(steps_in_minutes)[0])  # the first process's, in all processes
         program = make_step(config, run.objective, run.student, run.teacher, run.mesh, steps)
         run = dataclasses.replace(run, program=program)
-    steps = run.program.steps
     speed = f"a step takes {seconds:.3f} s, {batches.batch_size / seconds:,.0f} sentences/s"
     say(f"steps: {steps:,} of {batches.batch_size} sentences; {speed}")
     if config.run.minutes:
@@ -98,17 +98,17 @@ def teacher_scores(run: Run) -> dict[str, float]:
     scores: dict[str, float] = {}
     if embed := joint_embed(embedders, run.config.teacher):
         for task in run.dev.tasks.values():
-            # Not measured on the sentences of `evals.agreement`, where it is 1. Held-out targets may be whitened, so it is less.
+            # On the sentences of `evals.agreement`, the teacher agrees with itself. Targets of held-out rows may be whitened.
             is_itself = isinstance(task, agreement.AgreementTask) and run.config.evals.agreement
             scores |= dict.fromkeys(task.metrics, 1.0) if is_itself else task(embed)
     return scores
 
 
 def probe(run: Run, batch: Batch) -> tuple[int, float]:
-    """(bytes per device, seconds per step), measured on two steps whose results are discarded; the faster one counts."""
+    """(bytes per device, seconds) of a step. The seconds are those of the faster of two steps, whose results are discarded."""
     train_step = run.program.train_step
     rows = run.objective.reserve_rows
-    seeds = np.ones((rows, run.student.definition.embedding_width), np.float32) if rows else None
+    seeds = np.ones((rows, run.student.definition.embedding_width), np.float32) if rows else None  # any vectors will do
     state = run.first_state(seeds)
     batch = meshes.place_batch(batch, run.mesh)
     memory = sum(step_memory(train_step.lower(state, run.teacher_params, batch).compile()).values())
@@ -150,16 +150,17 @@ def slice_named(name: str) -> Slice:
     two_axes = "2x2 2x4 4x4 4x8 8x8 8x16 16x16"
     three_axes = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8"
     slices: dict[str, Slice] = {}
-    for kind, cores, shapes, *rates in (
+    # The number in a name counts chips, or in v5p's names the cores, two a chip.
+    for kind, cores, shapes, flops_per_s, link_bytes_per_s, memory_gib in (
         ("v5e", 1, two_axes, PEAK_FLOPS_PER_S["TPU v5 lite"], 200e9, 15.75),
-        ("v5p", 2, three_axes, PEAK_FLOPS_PER_S["TPU v5"], 600e9, 95.74),  # names count a chip's two cores
+        ("v5p", 2, three_axes, PEAK_FLOPS_PER_S["TPU v5"], 600e9, 95.74),
         ("v6e", 1, two_axes, PEAK_FLOPS_PER_S["TPU v6 lite"], 400e9, 31.25),
     ):
         for shape in ("", *shapes.split()):  # first a single chip, which is part of the smallest slice
             chips = math.prod(map(int, shape.split("x"))) if shape else 1
             full_name = f"{kind}-{chips * cores}"
             topology = f"{kind}:{shape or shapes.split()[0]}"
-            slices[full_name] = Slice(full_name, chips, topology, *rates)
+            slices[full_name] = Slice(full_name, chips, topology, flops_per_s, link_bytes_per_s, memory_gib)
     short_name = name.removeprefix("tpu-").replace("v5litepod", "v5e")
     if short_name not in slices:
         raise InputError(f"--compile_for={name} is not a TPU slice; allowed: {', '.join(slices)}.")
@@ -183,8 +184,8 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str) -> None:
     compile_s = time.monotonic() - begun
     for line in (f"compiled its step in {compile_s:.0f} s", *lines):
         say(line)
-    steps = int(60 * config.run.minutes / step_s) or run.program.steps
-    shapes = len(run.batches.usual_shapes)
+    steps = max(1, int(60 * config.run.minutes / step_s)) if config.run.minutes else run.program.steps
+    shapes = len(run.batches.usual_shapes)  # each is compiled when the run first needs it
     compiling = f"compiling {shapes} shape{'' if shapes == 1 else 's'} of a batch, as fast as here, {duration(shapes * compile_s)}"
     say(f"time: {steps:,} steps at least {duration(steps * step_s)}; {compiling}")
     minutes = (steps * step_s + shapes * compile_s) / 60
@@ -205,20 +206,20 @@ def compiled_plan(
 ) -> tuple[list[str], float]:
     """Compiles a step whose arguments are shapes; raises `InputError` if a chip's memory is too small. Returns lines on what a chip
     needs, and the least seconds of a step, in which products and collectives overlap fully at the chip's peak rates."""
+    too_large = f"the step does not fit into a chip of {target.name}"
+    remedy = "use --config.run.remat=True (activations), --config.run.sharding=fsdp (parameters), a larger slice or a smaller --config.data.batch_size"
     traced = train_step.trace(state, teacher_params, batch)
     try:
         compiled = traced.lower().compile()
-        memory = step_memory(compiled)
-        if (needed := sum(memory.values()) / GIB) > target.memory_gib:  # reported below, like the compiler's error
-            raise jax.errors.JaxRuntimeError(f"it needs {needed:.1f} of {target.memory_gib:g} GiB of HBM")
     except jax.errors.JaxRuntimeError as error:
         reason = str(error).splitlines()[0]
         if not re.search(r"\bhbm\b", reason, re.IGNORECASE):
             raise
-        raise InputError(
-            f"the step does not fit into a chip of {target.name} ({reason}); use --config.run.remat=True (activations), "
-            "--config.run.sharding=fsdp (parameters), a larger slice or a smaller --config.data.batch_size."
-        ) from error
+        raise InputError(f"{too_large} ({reason}); {remedy}.") from error
+    memory = step_memory(compiled)
+    needed = sum(memory.values()) / GIB
+    if needed > target.memory_gib:
+        raise InputError(f"{too_large} (it needs {needed:.1f} of {target.memory_gib:g} GiB of HBM); {remedy}.")
     flops = product_flops(traced.jaxpr.jaxpr) / target.chips
     collectives = collective_bytes(compiled.as_text())
     seconds = {"arithmetic": flops / target.flops_per_s, "links": sum(collectives.values()) / target.link_bytes_per_s}
@@ -237,13 +238,14 @@ def compiled_plan(
 
 def collective_bytes(text: str) -> dict[str, int]:
     """Bytes of the results of each kind of collective, such as `all-reduce`, in the text of a compiled program."""
-    channels: dict[str, tuple[str, str]] = {}
+    collectives: dict[str, re.Match[str]] = {}
     for line in text.splitlines():
         if match := COLLECTIVE.search(line):
-            channel = re.search(r"channel_id=\d+", line)  # a collective split over fusions appears in each, by one id
-            channels[channel[0] if channel else line] = match[1], match[2]
+            # A collective that is split over fusions has a line in each, with the same channel, and counts once.
+            channel = re.search(r"channel_id=\d+", line)
+            collectives[channel[0] if channel else line] = match
     total: dict[str, int] = {}
-    for shapes, kind in channels.values():
+    for shapes, kind in (match.groups() for match in collectives.values()):
         for bits, dims in re.findall(r"[a-z]+(\d*)\w*\[([\d,]*)\]", shapes):  # such as `bf16[128,384]`
             elements = math.prod(int(size) for size in dims.split(",") if size)
             total[kind] = total.get(kind, 0) + elements * int(bits or 8) // 8  # `pred`, a boolean, is a byte

@@ -6,7 +6,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from jaxdistill.config.options import RunOptions, Sharding
 from jaxdistill.core import InputError
@@ -25,7 +26,7 @@ def sharding_rules(sharding: Sharding, params: Any, architecture: Architecture, 
     if sharding == "tensor":
         return tensor_rules(architecture, mesh)
     if sharding not in ("zero", "fsdp"):
-        return sharding
+        return sharding  # the user's own
     # Splits every large matrix over the data axis, along its longest axis whose size is a multiple of the devices; a matrix without
     # one is replicated. Source: Rajbhandari et al., ZeRO, arXiv 1910.02054, stage 3.
     devices = mesh.shape["data"]
@@ -35,20 +36,19 @@ def sharding_rules(sharding: Sharding, params: Any, architecture: Architecture, 
         divisible = [axis for axis, size in enumerate(shape) if size % devices == 0]
         if len(shape) > 1 and math.prod(shape) >= LARGE and divisible:
             longest = max(divisible, key=lambda axis: shape[axis])
-            axes = tuple("data" if axis == longest else "" for axis in range(len(shape)))
-            rules.append((rf"(^|/){re.escape(path_name(path))}$", axes))
+            mesh_axes = tuple("data" if axis == longest else "" for axis in range(len(shape)))
+            # The optimiser's moments have longer paths, which end in this one, and are split like the parameter.
+            rules.append((rf"(^|/){re.escape(path_name(path))}$", mesh_axes))
     return tuple(rules)
 
 
 def frozen_shardings(model: SentenceModel, mesh: Mesh, sharding: Sharding) -> dict[str, NamedSharding]:
-    """Shardings of a frozen model's parameters, with stacked layers split as the first of them; `zero` replicates all."""
+    """Shardings of a frozen model's parameters. Stacked layers are split like each of them, not along the stack; `zero` splits nothing."""
     if sharding == "zero":
         sharding = ()
     architecture = model.definition.architecture
     per_layer = shardings(model.params, mesh, sharding_rules(sharding, model.params, architecture, mesh))
-    return with_stacks(
-        architecture, mesh, per_layer, lambda layers: NamedSharding(mesh, PartitionSpec(None, *layers[0].spec))
-    )
+    return with_stacks(architecture, mesh, per_layer, lambda layers: NamedSharding(mesh, P(None, *layers[0].spec)))
 
 
 def sharded_embedder(model: SentenceModel, run: RunOptions, *, mesh: Mesh | None = None, **options: Any) -> Embedder:

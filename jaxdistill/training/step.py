@@ -1,8 +1,5 @@
-"""The jitted training step.
-
-The step is pure: state, frozen teacher and batch in, next state and metrics out. The compiler moves
-arrays between devices; the code only states how the arguments are sharded over the mesh.
-"""
+"""The jitted training step: state, frozen teacher and batch in, next state and metrics out. The compiler moves arrays between devices;
+the code only states how the arguments are sharded over the mesh."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -70,7 +67,7 @@ class Forward(NamedTuple):
     student: EncoderDefinition
     """With its dropout rates for training."""
     teacher: EncoderDefinition | None
-    """None if targets are stored, or if there are none. It reads its own tokens, or the student's to be compared token by token."""
+    """A live teacher; None without one. It reads its own tokens, or if the objective `reads` single tokens, the student's."""
     objective: Objective
     student_shardings: Mapping[str, NamedSharding]
     teacher_shardings: Mapping[str, NamedSharding]
@@ -114,6 +111,7 @@ class Forward(NamedTuple):
         """An encoder's outputs for the objective: sentence vectors, and the further outputs that the objective `reads`. `key` draws
         dropout; None: no dropout."""
         dtype, reads = self.compute_dtype, self.objective.reads
+        # Collects weights that are split over devices: all but stacked layers here, and these in the loop over layers.
         gather = partial(unsharded, shardings=shardings, dtype=dtype)
         params = gather(params)
         vectors, states = vectors_and_states(
@@ -121,7 +119,7 @@ class Forward(NamedTuple):
         )
         groups, sentences, width = vectors.shape
         return Encoded(
-            # Group-major sentences become examples and their views; a sharded batch stays on its devices.
+            # [groups, examples of a group * views, width] -> [examples, views, width], which moves nothing between devices
             sentences=vectors.reshape(groups * sentences // len(views), len(views), width),
             owner=tokens.owner if reads else None,
             embeddings=states[0] if "embeddings" in reads else None,
@@ -152,9 +150,7 @@ def gradients(forward: Forward, state: TrainState, teacher_params: Params, batch
     return jax.value_and_grad(loss, has_aux=True)(state.params)
 
 
-def accumulated(
-    forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int
-):
+def accumulated(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, parts: int):
     """Computes `gradients` as the mean over parts of the batch. Raises `InputError` if the objective has a state, because each part
     would advance it from the same start."""
     if jax.tree.leaves(state.objective):
@@ -162,76 +158,81 @@ def accumulated(
             f"run.accumulate={parts} does not go with an objective that keeps a state and has couples_examples=False; "
             "set couples_examples=True, or --config.run.accumulate=1."
         )
-    split = split_groups(batch, parts)
+    split = keyed_parts(batch, key, parts)
 
-    def add(total, part):
-        index, batch = part
-        part_key = jax.random.fold_in(key, index)
-        (loss, (_, metrics)), gradient = gradients(forward, state, teacher_params, batch, part_key)
-        return jax.tree.map(lambda summed, value: summed + value / parts, total, (loss, metrics, gradient)), None
+    def means_of_part(keyed_part):
+        part_key, part = keyed_part
+        (loss, (_, metrics)), gradient = gradients(forward, state, teacher_params, part, part_key)
+        return loss, metrics, gradient
+
+    def add(total, keyed_part):
+        means = means_of_part(keyed_part)
+        return jax.tree.map(lambda summed, mean: summed + mean / parts, total, means), None
 
     # The sums start from zeros of the right shapes, so that one compiled body serves every part.
-    first_part = jax.tree.map(lambda x: x[0], split)
-    (loss, (_, metrics)), gradient = jax.eval_shape(partial(gradients, forward), state, teacher_params, first_part, key)
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (loss, metrics, gradient))
-    indices = jnp.arange(parts, dtype=jnp.int32)
-    (loss, metrics, gradient), _ = jax.lax.scan(add, zeros, (indices, split))
+    shapes = jax.eval_shape(means_of_part, jax.tree.map(lambda x: x[0], split))
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    (loss, metrics, gradient), _ = jax.lax.scan(add, zeros, split)
     return (loss, (state.objective, metrics)), gradient
 
 
-def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, *, parts: int):
+def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, parts: int):
     """Computes `gradients` of a loss over the whole batch, with the activations of only one part in memory at a time.
-
-    A first pass computes the vectors of all parts without gradients. The loss gives the vectors' gradients, which a second pass
-    over the parts, with the same dropout masks, propagates to the parameters.
 
     Source: Gao et al., Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup, RepL4NLP 2021
     (gradient cache, arXiv 2101.06983).
     """
-    numbered_parts = jnp.arange(parts, dtype=jnp.int32), split_groups(batch, parts)
-    joined = partial(jax.tree.map, partial(join_groups, groups=batch.student.ids.shape[0]))
+    split = keyed_parts(batch, key, parts)
 
-    def encode_part(_, numbered_part):
-        index, part = numbered_part
-        part_key = jax.random.fold_in(key, index)
+    # A first pass, without gradients: the outputs of all parts, on a leading axis.
+    def encode_part(_, keyed_part):
+        part_key, part = keyed_part
         student = forward.vectors(state.params["student"], part, part_key)
         return None, (student, forward.targets(teacher_params, part, part_key))
 
-    def loss(student: Encoded, params: Params):
-        return forward.compared(params, state.objective, joined(student), joined(teacher), batch)
+    _, (student, teacher) = jax.lax.scan(encode_part, None, split)
 
+    # The loss of the whole batch, and its gradients with respect to the student's outputs and the objective's parameters.
+    def loss(student: Encoded, params: Params):
+        join = partial(join_groups, groups=batch.student.ids.shape[0])
+        student, targets = jax.tree.map(join, (student, teacher))
+        return forward.compared(params, state.objective, student, targets, batch)
+
+    value_and_grad = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
+    value, (cotangents, objective_gradient) = value_and_grad(student, state.params["objective"])
+
+    # A second pass: each part's outputs again, with the same dropout masks, to propagate their gradients to the parameters.
     def add_gradient(total, part_and_cotangent):
-        (index, part), cotangent = part_and_cotangent
-        # The same folded key as in `encode_part`: this pass must draw the same dropout masks.
-        part_key = jax.random.fold_in(key, index)
+        (part_key, part), cotangent = part_and_cotangent
         _, pull_back = jax.vjp(lambda params: forward.vectors(params, part, part_key), state.params["student"])
         return jax.tree.map(jnp.add, total, pull_back(cotangent)[0]), None
 
-    _, (student, teacher) = jax.lax.scan(encode_part, None, numbered_parts)
-    value_and_grad = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
-    value, (cotangents, objective_gradient) = value_and_grad(student, state.params["objective"])
     zeros = jax.tree.map(jnp.zeros_like, state.params["student"])
-    student_gradient, _ = jax.lax.scan(add_gradient, zeros, (numbered_parts, cotangents))
+    student_gradient, _ = jax.lax.scan(add_gradient, zeros, (split, cotangents))
     return value, {"student": student_gradient, "objective": objective_gradient}
 
 
-def split_groups(batch: Batch, count: int) -> Batch:
-    """Splits a batch into `count` batches of whole groups, on a new leading axis. Part i has every `count`-th group from the i-th
-    on, so each device has groups in every part, and none moves."""
+def keyed_parts(batch: Batch, key: jax.Array, count: int) -> tuple[jax.Array, Batch]:
+    """Splits a batch into `count` batches of whole groups, each with a random key; keys and parts are on a new leading axis. Part i has
+    every `count`-th group from the i-th on, so each device has groups in every part, and none moves."""
     groups = batch.student.ids.shape[0]
 
     def split(x: Array) -> Array:
-        parts = x.reshape(groups // count, count, x.shape[0] // groups, *x.shape[1:]).swapaxes(0, 1)
-        return parts.reshape(count, x.shape[0] // count, *x.shape[1:])
+        size = x.shape[0] // groups  # 1 in arrays of tokens `[g, ...]`, a group's examples in arrays `[b, ...]`
+        by_group = x.reshape(groups // count, count, size, *x.shape[1:])
+        by_part = by_group.swapaxes(0, 1)  # [count, groups of a part, size, ...]
+        return by_part.reshape(count, groups // count * size, *x.shape[1:])
 
-    return jax.tree.map(split, batch)
+    keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(count, dtype=jnp.int32))
+    return keys, jax.tree.map(split, batch)
 
 
 def join_groups(x: Float[Array, "part n *rest"], groups: int) -> Float[Array, "b *rest"]:
-    """Joins the parts of `split_groups` in the batch's order of examples; `n` examples a part, `groups` groups in all."""
+    """Undoes the split of `keyed_parts` for outputs of its parts, `n` examples each; the whole batch has `groups` groups."""
     count, examples = x.shape[:2]
-    by_group = x.reshape(count, groups // count, count * examples // groups, *x.shape[2:])
-    return by_group.swapaxes(0, 1).reshape(-1, *x.shape[2:])
+    by_part = x.reshape(count, groups // count, count * examples // groups, *x.shape[2:])
+    by_group = by_part.swapaxes(0, 1)  # [groups of a part, count, examples of a group, ...]
+    return by_group.reshape(-1, *x.shape[2:])
 
 
 def make_state(
