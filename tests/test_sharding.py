@@ -39,7 +39,7 @@ def built(folder, **run):
     options = {
         "data.text": folder / "text.txt", "data.batch_size": 16, "data.max_length": 32, "data.cache_folder": folder / "cache",
         "teacher.model": folder / "teacher", "teacher.pooling": "mean", "teacher.kind": "live", "student.layers": "1,2",
-        "evals.pairs": "", "evals.agreement": "", "evals.best": "", "run.steps": 2, "run.precision": "float32",
+        "evals.pairs": "", "evals.agreement": "", "evals.best": "", "run.steps": 2, "run.precision": "float32", "optimizer.ema": 0.5,
     } | {f"run.{name}": value for name, value in run.items()}  # fmt: skip
     flags = main.parse_flags(arguments_of("configs/l2.py:tiny", options))
     return build.build(flags.stages[0], folder / "run", progress=False)
@@ -92,7 +92,7 @@ def test_a_sharded_step_is_the_unsharded_one_and_each_device_holds_its_part(fold
     assert re.search(
         r"layers/0/intermediate/kernel .*'(model|data)'", table
     ) and "'data'" not in overview.parameter_table(reference)
-    for tree in (state.params, state.optimizer):
+    for tree in (state.params, state.optimizer, state.average):
         assert held_share(tree, jax.tree.map(lambda array: array.sharding, tree)) < max_share
     embedder = sharding.sharded_embedder(split.teacher, split.config.run)
     assert is_split(held_share(embedder.params, {path: x.sharding for path, x in embedder.params.items()}))

@@ -37,8 +37,8 @@ def sharding_rules(sharding: Sharding, params: Any, architecture: Architecture, 
         if len(shape) > 1 and math.prod(shape) >= LARGE and divisible:
             longest = max(divisible, key=lambda axis: shape[axis])
             mesh_axes = tuple("data" if axis == longest else "" for axis in range(len(shape)))
-            # The optimiser's moments have longer paths, which end in this one, and are split like the parameter.
-            rules.append((rf"(^|/){re.escape(path_name(path))}$", mesh_axes))
+            # Paths of the optimiser's moments and of the student's average end like this one, and are split like the parameter.
+            rules.append((rf"(^|/){re.escape(path_name(path).removeprefix('student/'))}$", mesh_axes))
     return tuple(rules)
 
 
