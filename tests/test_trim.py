@@ -22,12 +22,7 @@ from jaxdistill.models.inference import Embedder
 from tiny_text import made_up
 
 ENGLISH = made_up(300, words=6)
-GERMAN = [
-    "Das Mädchen trinkt Kaffee.",
-    "Sie verkauft schöne Liegestühle!",
-    "Ein Café ist schon schön.",
-    "Öl & Übung",
-] * 5
+GERMAN = ["Das Mädchen trinkt Kaffee.", "Sie verkauft Liegestühle!", "Ein Café ist schön.", "Öl & Übung"] * 5
 OTHER_LANGUAGES = ["Ο γάτος κοιμάται στον ήλιο", "Кошка спит на солнце", "猫が寝ている", "القطة نائمة"] * 5
 CORPUS = ENGLISH[:150] + GERMAN
 BERT = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
