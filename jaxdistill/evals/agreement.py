@@ -1,8 +1,7 @@
 """Measures how far a student agrees with its teacher in similarities of sentence pairs and in nearest neighbours.
 
-The correlation is Spearman's, between the two models' cosine similarities over held-out pairs. Recall is the share of the
-teacher's k nearest sentences that are among the student's k nearest, where each held-out sentence is compared with all others.
-Neither needs labels, and the models may differ in width and tokenizer.
+The correlation is Spearman's, between the two models' cosine similarities over held-out pairs. Recall is the share of the teacher's k
+nearest held-out sentences that are among the student's. Neither needs labels, and the models may differ in width and tokenizer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,6 +57,7 @@ class AgreementTask:
             scored = similarities(model, self.first, self.second)
             return {METRIC: spearman(self.teacher_similarities, scored, name=name)}
         roles = self.roles if any(self.roles) else ()  # without roles, `model` need not be a `RoleEmbed`
+        # Rows of `vectors` are the distinct sentences in order of appearance, as `teacher_nearest` numbers them.
         vectors, left, right = vectors_of_pairs(model, self.first, self.second, roles=roles)
         cosines = np.einsum("ne,ne->n", vectors[left], vectors[right])
         scores = {METRIC: spearman(self.teacher_similarities, cosines, name=name)}
@@ -102,7 +102,7 @@ def held_out_task(
 
 
 def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Pairs the first sentence with the second, the third with the fourth, and so on."""
+    """Pairs sentences 1 and 2, 3 and 4, and so on; raises `InputError` for an odd number of them, or fewer than four."""
     if len(sentences) % 2 or len(sentences) < 4:
         raise InputError(f"{len(sentences)} sentences do not make pairs of lines; give an even number, at least 4.")
     return list(sentences[::2]), list(sentences[1::2])

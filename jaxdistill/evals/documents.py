@@ -122,7 +122,7 @@ def _qrels_files(spec: str, folder: Path) -> dict[Split, Path]:
     for split in SPLITS:
         candidates = [folder / f"qrels/{split}.tsv", other_folder / f"{split}.tsv"]
         if split == "test":
-            candidates.append(folder / "qrels.tsv")
+            candidates.append(folder / "qrels.tsv")  # names no split, as `_write_set` writes it
         existing = [path for tsv in candidates for path in (tsv, Path(f"{tsv}.gz")) if path.is_file()]
         if existing:
             qrels[split] = existing[0]
@@ -145,7 +145,7 @@ def _located(spec: str) -> tuple[str, Path]:
             patterns = [*(f"{part}{form}" for part in PARTS for form in FORMS), "qrels*", "*.tsv", "*.tsv.gz"]
             folder = snapshot_download(spec, repo_type="dataset", allow_patterns=patterns)
             return os.path.basename(spec), Path(folder)
-        collection, split = spec.split(":")
+        collection, split = spec.split(":")  # a set is a split of the collection's tables
         folder = cache_folder() / "retrieval" / collection.replace("/", "--") / split
         if not folder.is_dir():
             make_folder_atomic(folder, partial(_write_set, collection, split), what="retrieval sets")
@@ -199,7 +199,7 @@ def _judgements(path: Path) -> dict[str, dict[str, int]]:
         # `read_table` only knows a header with the names in `QRELS_COLUMNS`.
         has_other_header = rows and not re.fullmatch(r"-?\d+(\.\d*)?", rows[0][-1])
         for query, document, grade in rows[1:] if has_other_header else rows:
-            relevance = int(re.sub(r"\.0*$", "", grade))
+            relevance = int(re.sub(r"\.0*$", "", grade))  # `1.0` is 1; `int` refuses `1.5`
             if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
                 raise InputError(f"{path} has two grades of {document:.60} for the query {query:.60}; keep one.")
     return judged
@@ -315,9 +315,9 @@ def mean_ndcg(sets: Sequence[RetrievalSet], embed: Embed | Scorer, similarity: s
 
 
 def _sets(sources: Sources) -> Iterator[TestSet]:
-    """The user's sets or those in the data folder, and NanoBEIR's if asked for; with an index model, each set also for its index."""
+    """The user's sets or those in the data folder, and NanoBEIR's if asked for; with an index model, each also on its document vectors."""
     specs = list(sources.retrieval)
-    is_nanobeir_alone = {*sources.tasks} == {"nanobeir"}
+    is_nanobeir_alone = {*sources.tasks} == {"nanobeir"}  # then the data folder's sets are not wanted
     if not specs and sources.data and not is_nanobeir_alone:
         specs = sorted(str(path) for path in Path(sources.data).glob("retrieval/*/") if [*path.glob("corpus*")])
     if "nanobeir" in sources.tasks:
@@ -354,11 +354,11 @@ def _run(model: Model, test_set: TestSet) -> Result:
 
 
 def _averages(measured: Mapping[str, float]) -> Mapping[str, float]:
-    """The mean nDCG@10 over sets if there are several, without sets `A+B`, which measure retrieval across languages."""
+    """The mean nDCG@10 over several sets, for each kind of index; sets `A+B` are left out, as they measure retrieval across languages."""
     averages = {}
     for prefix in ("", ASYMMETRIC):
-        scores = [name for name in measured if name.startswith(f"{prefix}documents/") and name.endswith(NDCG)]
-        names = [name for name in scores if "+" not in name]
+        all_names = [name for name in measured if name.startswith(f"{prefix}documents/") and name.endswith(NDCG)]
+        names = [name for name in all_names if "+" not in name]
         if len(names) > 1:
             averages[f"{prefix}{AVERAGE}"] = float(np.mean([measured[name] for name in names]))
     return averages

@@ -85,7 +85,7 @@ class TestSet:
     name: str
     protocol: str = ""
     files: tuple[str | Path, ...] = ()
-    """All files that it reads, a table perhaps as `raw:FILE` or `quoted:FILE`; empty if it comes from the hub."""
+    """All files that it reads; `raw:FILE` and `quoted:FILE` say how quotes in a table are read. Empty if it comes from the hub."""
     content: Any = None
     """What else `Evaluation.run` needs to read or score it."""
     references: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class Result(NamedTuple):
     scored_pairs: Mapping[str, Any] | None = None
     """Graded pairs to plot, as `pairs.scored_pairs` returns them."""
     details: Mapping[str, Sequence[float] | Mapping[str, float]] = MappingProxyType({})
-    """Values behind scores, for paired tests: the similarity of each pair in the file's order, or maps queries to their values."""
+    """Maps scores to the values behind them, for paired tests: each pair's similarity in the file's order, or a value for each query id."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -173,8 +173,8 @@ class EmbeddingCache:
 
 
 def read_table(file: str | Path, columns: Sequence[str], *, headerless: bool = False) -> list[tuple[str, ...]]:
-    """The cells of a table's rows in some columns, without outer white space and blank rows. `headerless`: the file may lack a header,
-    if it has just these columns in this order. Raises `InputError` for a missing column or an empty cell."""
+    """The cells of a table's rows in some columns, also numbers, as text without outer white space; blank rows are left out. `headerless`:
+    the file may lack a header, if it has just these columns in this order. Raises `InputError` for a missing column or an empty cell."""
     rows = []
     for row in read([str(file)], columns, numbers=True, headerless=headerless):
         cells = tuple(map(str.strip, row))
@@ -215,7 +215,7 @@ def area_under_roc(labels: Real[np.ndarray, " n"], scores: Float[np.ndarray, " n
 
 
 def refuse_collapsed(values: Real[np.ndarray, " n"], finding: str) -> None:
-    """Raises `InputError` if all values are equal. `finding` is its message up to `equally similar`: `the model finds all pairs`."""
+    """Raises `InputError` if all values are equal. `finding` begins its message, such as `the model finds all 9 pairs`."""
     if np.ptp(values) <= 1e-7 * np.abs(values).max():  # they differ by float32 rounding alone
         raise InputError(f"{finding} equally similar ({values[0]:.4g}): it has collapsed to one vector or one score.")
 

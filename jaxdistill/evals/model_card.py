@@ -1,6 +1,6 @@
 """Writes the model card of an export: how the model was made, its scores, and how to use it.
 
-A run writes the card's `Facts` to `card.json` in the workdir, so that any of its checkpoints can be exported with them later.
+A run writes its `Facts` to `card.json` in the workdir, so that any of its checkpoints can be exported with them later.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ HUB_DATA = re.compile(r"(?:^|, )hf:(\w[\w.-]*(?:/[\w.-]+)?):")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Facts:
-    """How a student was made: the content of `card.json`. The card leaves out empty texts and zeros."""
+    """How a student was made: the content of `card.json`. The model card leaves out empty texts and zeros."""
 
     name: str
     teacher: str = ""
@@ -66,14 +66,14 @@ class Facts:
 
 
 def public_command(command: str) -> str:
-    """The command with every local path shortened to its last part; a call from Python (`jaxdistill.distill(...)`) has none."""
+    """The command with local paths shortened by `public_argument`; unchanged if it is a call from Python (`jaxdistill.distill(...)`)."""
     if command.startswith("jaxdistill."):
         return command
     return shlex.join(map(public_argument, shlex.split(command)))
 
 
 def public_argument(argument: str) -> str:
-    """`--OPTION=VALUE` with every local path in its value shortened to its last part."""
+    """`--OPTION=VALUE` without the folders of local paths in its value, as `public_name` shortens them; a config file keeps `configs/`."""
     name, _, value = argument.partition("=")
     if name.lstrip("-") == "config":
         path, colon, preset = value.partition(":")

@@ -4,8 +4,8 @@ Without a file of graded pairs, the sets are QQP, QNLI and MRPC by the protocol 
 https://arxiv.org/abs/2109.13059, section 3 and Table 2): the area under the ROC curve of cosine similarity against the binary
 label; nothing is trained. Their test sets, and dev sets for choosing models, share no row:
 
-    qqp    test: the sample of 1,000 pairs; no dev, as no other pairs with both labels are available (paper: 10,000 and 1,000)
-    qnli   dev: the first 1,000 pairs of the official dev set; test: its other pairs (as in the paper: test labels are not public)
+    qqp    test: the data folder's sample of 1,000 pairs (paper: 10,000); no dev (paper: 1,000), for want of other pairs of both labels
+    qnli   dev: the first 1,000 pairs of the official dev set; test: its other pairs (as in the paper; official test labels are not public)
     mrpc   test: the official one; dev: the first 408 of the 4,076 pairs of train, a tenth (paper: 408, the official dev set)
 """
 
@@ -117,7 +117,7 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
 
 def _run(model: Model, test_set: TestSet) -> Mapping[str, float] | Result:
     """The AUC of a set of two classes; Spearman's correlation of the user's pairs, with the AUC if their scores are 0 and 1."""
-    if test_set.content:  # a set of two classes
+    if test_set.content:  # the rows of a set of two classes
         return {test_set.name: pairs_auc(model.embed, binary_pairs(test_set.file, test_set.content))}
     pairs = read_pairs(test_set.file)
     predicted = similarities(model.embed, pairs.first, pairs.second)

@@ -1,11 +1,16 @@
 """Reads published scores of papers, which programs show beside measured ones.
 
-`configs/papers/NAME.toml` holds a paper's tables with the cells as printed. A reference such as `congen:tinybert-l4` names the file and
-the `key` of a row. `scores` names each column's score as `jaxdistill.evaluate` does; empty if nothing here measures it. In a table
-whose columns are models, `COLUMN` in the key of a row stands for each column's entry in `keys`.
+`configs/papers/NAME.toml` holds a paper's tables with the cells as printed, such as (without the tables' `source`, `title` and `columns`):
 
-`presets` lists the rows that the stages of a preset repeat; more stages start again with the first row. `*` in a preset's name
-matches its argument, and in a row stands for it: `"x.py:paper:*" = ["*-l3"]`. The first name that matches counts, even with no row.
+    [presets]                                     # the rows that a preset's stages repeat in turn; the first name that matches counts
+    "kd.py:paper:*" = ["kd:*", "distilcse-kd:*"]  # `*` matches the preset's argument, and stands for it in rows; "" or []: no row
+    [[tables]]
+    scores = ["", "sts12"]                        # each column's score, as `jaxdistill.evaluate` names it; "": not measured here
+    rows = [{ key = "kd:bert-base", cells = ["110M", 75.6] }]  # has the reference `distilcse:kd:bert-base` in distilcse.toml
+    [[tables]]
+    scores = ["average", "average"]
+    keys = ["bert-tiny", "bert-base"]             # only if columns are models: each stands for `COLUMN` in turn
+    rows = [{ key = "kd:COLUMN", cells = [73.32, 77.03] }]
 """
 
 import functools
@@ -82,12 +87,13 @@ def cited(reference: str, option: str) -> Cited:
 
 
 def references_of(preset: str, stages: int) -> list[str]:
-    """For each stage of a preset (`FILE.py:PRESET:ARGUMENT`), the reference to the paper's row that it repeats; empty if none."""
+    """For each stage of a preset (`FILE.py:PRESET:ARGUMENT`), the reference to the paper's row that it repeats; an empty text if none."""
     for paper, content in papers().items():
         for pattern, repeated in content["presets"].items():
             if match := re.fullmatch(re.escape(pattern).replace(r"\*", "(?P<argument>[^:]+)"), preset):
-                argument = match.groupdict().get("argument", "")
+                argument = match.groupdict().get("argument", "")  # a pattern without `*` has none
                 references = [f"{paper}:{key.replace('*', argument)}" for key in repeated]
+                # A paper need not have a row for every argument.
                 existing = [reference if reference in rows() else "" for reference in references or [""]]
                 return [existing[stage % len(existing)] for stage in range(stages)]
     return [""] * stages

@@ -77,7 +77,7 @@ def score_rows(entries: Sequence[Entry], teacher: str = "") -> tuple[list[ScoreR
 
 
 def _main_headings(names: Sequence[str]) -> dict[str, str]:
-    """Maps main scores to headings: of each evaluation, those of `names` with a heading, or else all that are shown × 100, by name."""
+    """Maps main scores to headings: of each evaluation, those of `names` that have a heading; if none has, all without units, by name."""
     headings: dict[str, str] = {}
     for evaluation in suite.evaluations():
         measured = {name: heading for name, heading in evaluation.headings.items() if name in names}
@@ -93,7 +93,8 @@ def _cells(values: Sequence[float | None], formatter: Callable[[float], str]) ->
 
 
 def _shares(name: str, entries: Sequence[Entry], teacher: str) -> list[str]:
-    """A share per entry, an empty text for the teacher itself and for papers; no shares if the teacher has no positive score."""
+    """Each entry's score `name` as a percentage of the teacher's; an empty text for the teacher itself, for papers, and for entries
+    without this score. No texts at all if the teacher has no positive score."""
     teacher_score = next((entry.scores.get(name, 0.0) for entry in entries if entry.name == teacher), 0.0)
     if teacher_score <= 0.0:
         return []
@@ -214,10 +215,10 @@ def write_evaluation(content: Mapping[str, Any], path: Path) -> None:
 
 
 def short_names(specs: Sequence[str]) -> dict[str, str]:
-    """Maps models (paths, or `A+B` for an ensemble) to their names in tables. A name is the last part of the path, such as `minilm`, or
-    the last two, such as `run/export`; or the whole path, if another model would have the same name."""
+    """Maps models (paths, or `A+B` for an ensemble) to their names in tables. A name is the last part of the path, such as `minilm`; the
+    last two if it ends in `export` or `model`, such as `run/export`; the whole path if another model would have the same name."""
     ends = {}
-    for member in "+".join(specs).split("+"):
+    for member in "+".join(specs).split("+"):  # the models of all ensembles
         parts = member.removeprefix("package:").rstrip("/").split("/")
         ends[member] = "/".join(parts[-2:] if parts[-1] in ("export", "model") else parts[-1:])
     counts = Counter(ends.values())

@@ -101,14 +101,14 @@ def entity_recalls(entities: EntitySet, embed: Embed) -> Mapping[str, float]:
     queries = unit_vectors(embed, list(entities.answers))
     catalogue = unit_vectors(embed, entities.catalogue)
     evaluation.refuse_same_vectors(catalogue, entities.catalogue, "entities")
-    _, found = nearest(queries, [catalogue], count=RANKS[-1])
+    _, found = nearest(queries, [catalogue], count=RANKS[-1])  # of all ranks, the largest
     results = zip(found, entities.answers.values(), strict=True)
     is_hit = np.array([[entities.catalogue[row] in answers for row in rows] for rows, answers in results])
     return {f"entity/{entities.language} recall@{rank}": float(np.mean(is_hit[:, :rank].any(axis=1))) for rank in RANKS}
 
 
 def mean_recall(entity_sets: Sequence[EntitySet], embed: Embed | Scorer) -> Mapping[str, float]:
-    """Maps `METRIC` to the recall of entities at 1, averaged over the sets, of a sentence encoder; a cross-encoder has no vectors."""
+    """Maps `METRIC` to the recall of entities at 1, averaged over the sets. The model must be a sentence encoder."""
     recalls = []
     for entities in entity_sets:
         recalls.append(entity_recalls(entities, cast(Embed, embed))[f"entity/{entities.language} recall@1"])

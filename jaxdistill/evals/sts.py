@@ -106,7 +106,7 @@ def averages(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def digest(folder: str | Path) -> str:
-    """SHA-256 of the protocol and of all existing files of the sets."""
+    """SHA-256 of the protocol and of all existing files of the sets; raises `InputError` like `sts_folder`."""
     paths = [sts_folder(folder) / source.file for source in SETS.values()]
     contents = b"".join(path.read_bytes() for path in paths if path.is_file())
     return hashlib.sha256(PROTOCOL.encode() + contents).hexdigest()

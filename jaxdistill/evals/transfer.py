@@ -227,7 +227,7 @@ def _train(
         return (fits.weights, fits.bias), (label.astype(jnp.uint8), step_count)
 
     shape = len(trains), len(targets), features.shape[1]
-    return jax.lax.scan(at_strength, (jnp.zeros(shape), jnp.zeros(shape[:2])), strengths)[1]
+    return jax.lax.scan(at_strength, (jnp.zeros(shape), jnp.zeros(shape[:2])), strengths)[1]  # `[0]`: the last weights
 
 
 def pair_features(first: Float[np.ndarray, "n e"], second: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n d"]:
@@ -305,9 +305,9 @@ def _run(model: Model, test_set: TestSet) -> Mapping[str, float]:
     index_of = {sentence: index for index, sentence in enumerate(sentences)}
     indices = [[index_of[sentence] for sentence in column] for column in zip(*all_rows, strict=True)]
     features = probed.features(*(vectors[of_column] for of_column in indices))
-    masks = [split_of == split for split in range(1, len(splits))]
+    masks = [split_of == split for split in range(1, len(splits))]  # of dev and test rows, or of test rows alone
     accuracy, predicted = probed.score(features, np.concatenate([labels for labels, _ in splits]), *masks)
-    is_positive = splits[-1][0] == 1
+    is_positive = splits[-1][0] == 1  # by the labels of the test
     predicted_positive = predicted == 1
     f1 = float(2 * np.sum(is_positive & predicted_positive) / max(is_positive.sum() + predicted_positive.sum(), 1))
     return dict(zip(probed.metrics, (accuracy, f1), strict=False))  # most sets report the accuracy alone

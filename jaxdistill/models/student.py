@@ -19,7 +19,7 @@ from jaxdistill.models.trim import trimmed_to_text
 RIDGE = 0.01  # penalty on the squared kernel, relative to the mean variance of the student's dimensions
 
 Examples = Callable[[SentenceModel], tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n e"]]]
-"""Maps a model to its vectors of some training sentences, without its Normalize module, and the targets of these sentences."""
+"""Maps a model to two arrays: its vectors of some training sentences, as they are before its Normalize module, and their targets."""
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +54,8 @@ class Student:
     """Maximum tokens per sentence that the student reads after training, in evaluations and as exported, up to its
     number of positions. 0: as many as in training; a static student reads all."""
     trim: str = ""
-    """Reduces the tokenizer of `model` to the tokens of this text (sources as in `data.text`; all of `data.columns` are
-    read), their single characters and special tokens. This text is tokenised as before, other text into more tokens.
-    Empty: the whole tokenizer."""
+    """Reduces the tokenizer of `model` to the tokens of this text (sources as in `data.text`; all of `data.columns` are read), their single
+    characters and special tokens. This text is tokenised as before, other text into more tokens. Empty: the whole tokenizer."""
 
     reads_pairs = False
     """Whether it is a cross-encoder, which has no vectors and no prompts."""
@@ -83,7 +82,7 @@ class Student:
             model = load_model(context.located(self.model), pooling=self.pooling)
         else:
             model = surgery.with_pooling(inputs.teachers[0], self.pooling) if self.pooling else inputs.teachers[0]
-        if not getattr(inputs.teacher, "normalize", True):
+        if not getattr(inputs.teacher, "normalize", True):  # an option of kinds with vectors alone
             model = model.as_pooled()
         if isinstance(self, Prompting):
             model = self.prompted(context.data, model, "student")
@@ -109,7 +108,7 @@ class Student:
     def with_length(self, student: SentenceModel, trained: int) -> SentenceModel:
         """The student with its maximum length after training; `trained` is the maximum in training."""
         architecture = student.definition.architecture
-        default = student.max_length if architecture.is_static else trained
+        default = student.max_length if architecture.is_static else trained  # a static student reads text of any length
         return student.with_length(min(self.max_length or default, architecture.longest))
 
 
@@ -161,7 +160,7 @@ class Headed(Student):
         if self.head == "none" or self.head_init != "fitted":
             return student
         vectors, target_vectors = examples(surgery.drop_head(student))
-        last = len(student.definition.dense) - 1
+        last = len(student.definition.dense) - 1  # the head follows the model's own dense layers
         head = {f"dense/{last}/{leaf}": array for leaf, array in affine_map(vectors, target_vectors).items()}
         return student.with_params(student.params | head)
 
@@ -191,5 +190,4 @@ class Prompted(Prompting, Student):
     """A student whose sentences can have prompts."""
 
     export_prompt: bool = False
-    """Make `prompt` the export's default prompt, which sentence-transformers prepends to all sentences, queries and
-    documents alike. False: keep the checkpoint's default."""
+    """Make `prompt` the export's default, which sentence-transformers also prepends to queries and documents. False: the checkpoint's."""

@@ -74,7 +74,7 @@ class Teacher:
         """Raises `InputError` for options that exclude each other."""
 
     def digest(self) -> str:
-        """A digest of what determines the targets, if `load` does not return the models that make them; otherwise empty."""
+        """A digest of what makes the targets, if neither a model from `load` or `labellers` does nor they are your own; otherwise empty."""
         return ""
 
     def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
@@ -106,11 +106,10 @@ class Prompting:
     """Prompt of queries (see `data.roles`): the name of one of the checkpoint's prompts, or a text; `none`: no prompt; empty:
     the checkpoint's prompt `query`, if it has one. A student's export stores it as its prompt `query`."""
     document_prompt: str = ""
-    """The same for documents; empty: the checkpoint's prompt `document`, `passage` or `corpus`, if it has one. A student's
-    export stores it as its prompt `document`."""
+    """The same for documents; empty: the checkpoint's prompt `document`, `passage` or `corpus`, if any. Exported as `document`."""
 
     def prompted(self, data: Data, model: SentenceModel, section: str) -> SentenceModel:
-        """The model with these prompts. Raises `InputError`, which names the config's `section`, for a role that no text has."""
+        """The model with these prompts; raises `InputError`, naming the config's `section`, for a prompt of a role that no text has."""
         model = model.with_prompt(self.prompt) if self.prompt else model
         used = () if model.definition.reads_pairs else used_roles(sentence_roles(data))  # a cross-encoder has no roles
         if used:
@@ -135,10 +134,9 @@ class Encoder(Prompting, Teacher):
     """A model that computes targets."""
 
     model: str = dataclasses.field(default="", kw_only=False)
-    """Folder, also at `s3://` or `gs://`, `package:NAME/PATH`, hub name, or an earlier stage (`previous`, `stage2`). Empty
-    if the objective needs no teacher. The kinds `stored` and `labels` take several models, separated by commas; `pooling`,
-    `prompt`, `query_prompt` and `document_prompt` then apply to all of them or list one value per model, separated by `|`:
-    `--config.teacher.prompt="none|query: "`."""
+    """Folder, also at `s3://` or `gs://`, `package:NAME/PATH`, hub name, or an earlier stage (`previous`, `stage2`). Empty if the objective
+    needs no teacher. The kinds `stored` and `labels` take several models, separated by commas; `pooling`, `prompt`, `query_prompt` and
+    `document_prompt` then apply to all of them or list one value per model, separated by `|`: `--config.teacher.prompt="none|query: "`."""
     pooling: str = ""
     """Pooling of token states, such as `mean` or `cls`; empty: the checkpoint's. Required if it states none."""
     max_length: CountOrNone = 0
@@ -151,7 +149,7 @@ class Encoder(Prompting, Teacher):
     def per_model(self) -> list[Self]:
         """The options of each model in `model`. Raises `InputError` unless each option has one value, or one per model."""
         count = len(self.models)
-        values = {}  # of each option, one per model
+        values = {}  # maps each option to a list, one value per model
         for option in ("pooling", "prompt", "query_prompt", "document_prompt"):
             text = getattr(self, option)
             parts = text.split("|") if count > 1 else [text]  # a single model's prompt may contain the separator

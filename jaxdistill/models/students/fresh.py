@@ -50,9 +50,9 @@ class Fresh(Layered, Prompted, Headed):
         tokenizer = read_tokenizer(folder)
         tokenizer.enable_truncation(model.max_length)
         entries = tokenizer.get_vocab_size()
-        changes = dict(vocab_size=entries, pad_id=tokenizer.token_to_id("[PAD]"), token_types=2)
+        changes = dict(vocab_size=entries, pad_id=tokenizer.token_to_id("[PAD]"), token_types=2)  # as in BERT
         architecture = surgery.plain_architecture(model.definition.architecture, "bert", **changes)
         return dataclasses.replace(
             model, definition=dataclasses.replace(model.definition, architecture=architecture), tokenizer=tokenizer,
-            tokenizer_folder=folder, source=f"its own with {entries:,} entries",  # stands behind "tokenizer of"
+            tokenizer_folder=folder, source=f"its own with {entries:,} entries",  # `surgery.fresh` puts it after "tokenizer of"
         )  # fmt: skip

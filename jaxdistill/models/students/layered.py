@@ -46,8 +46,7 @@ class Cutting(Layered):
     drops, one at a time, the layer whose removal changes the model's vectors of up to 512 sentences of `data.text`
     least. It then swaps kept and dropped layers while that helps."""
     intermediate: CountOrNone = 0
-    """Units to keep in each feed-forward network: those that contribute most to the hidden states on up to 1,024 sentences
-    of `data.text`. 0: all."""
+    """Units to keep per feed-forward network: those that add most to the hidden states of up to 1,024 sentences of `data.text`. 0: all."""
 
     def cut(self, inputs: StudentInputs, model: SentenceModel) -> SentenceModel:
         """The model with only the layers and units to keep, and with compact tables if the options ask for them."""
@@ -73,14 +72,14 @@ class Cut(Cutting, Prompted, Headed):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CrossEncoder(Cutting):
-    """Reads both sentences of a pair together and scores the pair with one number. If `model` is a cross-encoder, the student
-    keeps its trained head."""
+    """Reads both sentences of a pair together and scores the pair with one number. Keeps the trained head if `model` is a cross-encoder."""
 
     kind: str = "cross_encoder"
 
     reads_pairs = True
 
     def make(self, inputs: StudentInputs) -> SentenceModel:
+        # A cross-encoder's folder states one label; `teacher` names no folder.
         has_head = self.model != "teacher" and read_modules(locate(inputs.context.located(self.model))).labels == 1
         options = dataclasses.replace(self, pooling="") if has_head else self  # a pooling would drop the head
         model = options.cut(inputs, options.loaded(inputs))

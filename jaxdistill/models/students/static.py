@@ -22,7 +22,7 @@ from jaxdistill.models.student import Examples, Headed, StudentInputs, affine_ma
 from jaxdistill.models.teacher import ModelContext
 
 RARITY = 1e-3  # frequency of a token, as a fraction of the text's tokens, at which its weight is one half
-MIN_ROWS = 4  # examples per dimension to fit an affine map; from fewer, a rotation, which loses no direction
+MIN_ROWS = 4  # examples per dimension to fit an affine map; from fewer, a rotation, which changes no similarity
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,7 @@ class Static(Headed):
             max_length=static.MAX_LENGTH, unread_pooler={},
             source=f"a table of {self.width} numbers per token of {model.source}",
         )  # fmt: skip
+        # Ids of added words follow the model's; its table may have more rows than its tokenizer has tokens.
         entries = max(model.definition.architecture.vocab_size, max(words, default=0) + 1)
         log.info("student: vectors of %s tokens by %s", f"{entries:,}", model.source)
         pieces = [words.get(token, [token]) for token in range(entries)]  # for each token, the model's own tokens
@@ -73,6 +74,7 @@ class Static(Headed):
             return student
         from scipy.cluster.vq import kmeans2  # 0.2 seconds, which every program would take
 
+        # The head is multiplied into the table, which is then the only parameter.
         definition, params = static.folded(student.definition, student.params)
         table = params[static.TABLE].copy()
         has_vector = np.any(table, axis=1)  # rows of zeros stay
@@ -92,7 +94,7 @@ class Static(Headed):
 
             centred_targets = target_vectors - target_vectors.mean(axis=0)
             kernel, _ = orthogonal_procrustes(vectors - vectors.mean(axis=0), centred_targets)
-            affine = {"kernel": kernel, "bias": np.zeros(len(kernel))}
+            affine = {"kernel": kernel, "bias": np.zeros(len(kernel))}  # a shift would change similarities
         else:
             affine = affine_map(vectors, target_vectors)
         # The map is applied to the table's rows: it commutes with the mean over a sentence's tokens.
@@ -104,7 +106,7 @@ def add_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[int, list[int]
     """Adds the words that the tokenizer splits, each as a new token; maps the new id to the ids of the word's former tokens."""
     pieces = {word: tokenizer.encode(word).ids for word in map(str.strip, words)}
     new_words = {word: ids for word, ids in pieces.items() if len(ids) > 1}
-    # `lstrip`: the space before a word is part of it, as in byte-level BPE.
+    # Whole words only, after the tokenizer's own normalisation; the space before a word is part of it, as in byte-level BPE.
     tokenizer.add_tokens([AddedToken(word, single_word=True, lstrip=True, normalized=True) for word in new_words])
     return {token: ids for word, ids in new_words.items() if (token := tokenizer.token_to_id(word)) is not None}
 

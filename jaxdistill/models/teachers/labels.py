@@ -39,7 +39,7 @@ class Labels(Encoder):
         labellers: list[Labeller] = []
         for options in self.per_model():
             name = options.model
-            if not name.startswith(PREFIX):
+            if not name.startswith(PREFIX):  # which marks cross-encoders that sentence-transformers runs
                 labellers.append(options.read(context, frozen=False))
             elif options.pooling or options.query_prompt or options.document_prompt:
                 raise InputError(f"{name} scores pairs; leave teacher.pooling and the prompts of roles empty.")
@@ -48,14 +48,13 @@ class Labels(Encoder):
         return labellers
 
     def stored(self, inputs: TargetInputs) -> tuple[targets.Stored, ...]:
-        labellers = inputs.labellers
-        for labeller in labellers:
-            if isinstance(labeller, SentenceModel):
+        for labeller in inputs.labellers:
+            if isinstance(labeller, SentenceModel):  # another one has no tokenizer of ours to check
                 check_reads(inputs.data, labeller, inputs.objective.scored, inputs.text)
-        refuse_mixed(labellers)  # their scores differ in scale
-        scores = [scores_of(labeller, inputs) for labeller in labellers]
+        refuse_mixed(inputs.labellers)  # cosines, sigmoids and logits differ in scale
+        scores = [scores_of(labeller, inputs) for labeller in inputs.labellers]
         mean = np.asarray(np.mean(np.stack(scores), axis=0, dtype=np.float32))
-        names = ", ".join(labeller.source for labeller in labellers)
+        names = ", ".join(labeller.source for labeller in inputs.labellers)
         below = np.count_nonzero(mean < 0.0)
         log.info(f"labels: {mean.size:,} pairs by {names}, mean {mean.mean():.3f}, {below:,} of them below 0")
         return (mean,)
@@ -80,7 +79,7 @@ def _pair_scores(model: Embedder | Reranker, inputs: TargetInputs, cached: parti
 
     def score(pairs: Sequence[tuple[str, str]], advance: Advance) -> np.ndarray:
         first, second = zip(*pairs, strict=True)
-        return model.score(first, second, logits=logits, show_progress_bar=advance)[:, None]
+        return model.score(first, second, logits=logits, show_progress_bar=advance)[:, None]  # vectors of width 1
 
     title = "labelling pairs with logits" if logits else "labelling pairs"  # also distinguishes them in the cache
     scores = []

@@ -36,7 +36,6 @@ class OutsideVectors(StoredVectors):
     texts_per_call = BLOCK_ROWS
 
     def vector_width(self) -> int:
-        """Width of the vectors."""
         return self.dims or self.embed(["a"], "").shape[1]  # that of any text's vector
 
     def embed(self, texts: Sequence[str], role: str) -> Float[np.ndarray, "n e"]:
@@ -93,8 +92,7 @@ class Function(OutsideVectors):
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, name: str, **options: Any) -> "Function":
-        """The teacher for a Python function, with other options of the class. `name`, any text without a colon, identifies its cached
-        vectors: change it when the vectors change."""
+        """The teacher for a Python function. `name`, without a colon, identifies its cached vectors: change it when the vectors change."""
         functions[name] = function
         return cls(name, **options)
 
@@ -174,7 +172,7 @@ def _loaded(options: SentenceTransformers) -> tuple[Any, dict[str, str]]:
         model.max_seq_length = options.max_length
     chosen = {"": options.prompt, "query": options.query_prompt, "document": options.document_prompt}
     prompts: dict[str, str] = {}
-    for role, default_names in {"": (model.default_prompt_name,), **ROLES}.items():
+    for role, default_names in {"": (model.default_prompt_name,), **ROLES}.items():  # a role's usual names
         default = next((name for name in default_names if name in model.prompts), NO_PROMPT)
         prompts[role] = prompt_text(model.prompts, chosen[role] or default)
     return model, prompts

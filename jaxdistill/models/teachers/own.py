@@ -37,19 +37,19 @@ class Vectors(TargetFile, StoredVectors):
 
     def vectors(self, inputs: TargetInputs, view: str) -> targets.Selected:
         array = targets.checked_user_vectors(self.file, inputs.text.input_rows, inputs.text.input_row)
-        return targets.Selected(array, inputs.text.input_row)
+        return targets.Selected(array, inputs.text.input_row)  # the rows that the token store keeps
 
 
 def checked_scores(array: Float[np.ndarray, "rows k"], source: str, inputs: TargetInputs) -> targets.Selected:
     """The scores, in `array`, of the rows that the token store keeps. Raises `InputError` for a wrong count or range."""
-    count = len(inputs.objective.scored) - 1
+    pairs_per_row = len(inputs.objective.scored) - 1  # the first of the `scored` columns with each of the others
     largest = inputs.objective.largest_label
     selected = targets.Selected(array, inputs.text.input_row)
     most = np.abs(selected[:]).max(initial=0.0)
-    if array.shape[1] != count or most > largest * (1.0 + 1e-6):  # rounding may push a score above its limit
+    if array.shape[1] != pairs_per_row or most > largest * (1.0 + 1e-6):  # rounding may push a score above its limit
         raise InputError(
-            f"{source} has {array.shape[1]} numbers per row, up to {most:g}; this objective reads {count}, one score per pair, from "
-            f"{-largest:g} to {largest:g}: divide scores of 0 to 5 by 5, or use a preset of cosent.py."
+            f"{source} has {array.shape[1]} numbers per row, up to {most:g}; this objective reads {pairs_per_row}, one score per pair, "
+            f"from {-largest:g} to {largest:g}: divide scores of 0 to 5 by 5, or use a preset of cosent.py."
         )
     return selected
 

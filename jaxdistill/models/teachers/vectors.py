@@ -24,8 +24,7 @@ class VectorModel(Encoder):
     """Above 0: truncates the teacher's vectors to this width, and normalises them again if the teacher normalises. For
     teachers trained with nested widths (Matryoshka); a narrow student then needs no head."""
     normalize: bool = True
-    """False: compare vectors as pooled, without the Normalize module that ends checkpoints such as all-MiniLM-L6-v2; the
-    student and its export then lack it too."""
+    """False: compare pooled vectors, without the Normalize module of checkpoints such as all-MiniLM-L6-v2; students then lack it too."""
 
     def load(self, context: ModelContext) -> tuple[SentenceModel, ...]:
         models = [options.read(context, frozen=True) for options in self.per_model()]
