@@ -45,6 +45,7 @@ def run_stages(
 
     def common_settings() -> dict[str, Any]:
         data = data_folder()
+        # Each machine may have its cache elsewhere.
         options = {name: value for name, value in flat(*stages).items() if not name.endswith("data.cache_folder")}
         return options | {
             "jaxdistill": source_digest()[:12],
@@ -135,8 +136,9 @@ def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
     }
 
     def is_looked_up(flag: str, name: str) -> bool:
-        is_made_here = name in ("", "teacher") or workdirs.STAGE_NAME.fullmatch(name)
-        if flag.endswith(".model") and (is_made_here or is_on_hub(name)):
+        # No model of its own: none is named, or the run's teacher, or the student of an earlier stage (`previous`, `stage1`).
+        is_from_run = name in ("", "teacher") or workdirs.STAGE_NAME.fullmatch(name)
+        if flag.endswith(".model") and (is_from_run or is_on_hub(name)):
             return False
         return not is_hub(name) and not (where and is_remote(name))
 
@@ -147,7 +149,7 @@ def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
                     f"{flag}={name} is on this machine, but the training runs on others; give the address of a bucket, such as "
                     f"{flag}=gs://BUCKET/{Path(name).name}."
                 )
-            if flag.endswith(".model"):
+            if flag.endswith(".model"):  # the workdir need not exist, and the text is read below
                 locate(name)
             elif flag in ("--config.data.exclude", "--config.evals.agreement"):
                 files_of(flag.removeprefix("--config."), [name])
@@ -186,7 +188,7 @@ def run_training(config: Config, files: Workdir, *, dry_run: bool, command: str,
         inputs[workdirs.LENGTH] = str(run.store.max_length)
         inputs[workdirs.DEV_SCORE] = run.dev.best or "none"
         workdirs.refuse_other_inputs(workdir, inputs)
-        is_complete = agreed["finished"] = is_finished(workdir, config, ignored=())
+        is_complete = agreed["finished"] = is_finished(workdir, config, ignored=())  # any new option: `finish` again
     if dry_run:
         overview(run)
         say("dry run: stopped before step 1")

@@ -178,8 +178,8 @@ class Workdir:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Locks the folder, in the first process, for the block. Raises `InputError` if another process does not see the same folder;
-        if the workdir is in a bucket, each process has a folder of its own."""
+        """Locks the folder, in the first process, for the block. Raises `InputError` if another process sees another folder, unless the
+        workdir is in a bucket, of which each process has its own copy."""
         with locked(self.folder) if processes.is_first() else contextlib.nullcontext():
             processes.wait("the folder is locked")
             path = self.folder / LOCK
@@ -206,8 +206,8 @@ class Workdir:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
-        _, versions = objects(str(self.bucket))
-        for address in versions:
+        _, versions_by_address = objects(str(self.bucket))
+        for address in versions_by_address:
             name = address.removeprefix(f"{self.bucket}/")
             if not {CHECKPOINTS, RUNNING} & {*name.split("/")}:
                 (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
