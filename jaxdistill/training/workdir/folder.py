@@ -107,6 +107,7 @@ def check_workdir(workdir: Path, config: Config) -> Config | None:
             shown = first_few([f"{key}: {then.get(key)!r} there, {now.get(key)!r} now" for key in changed])
             raise InputError(f"{workdir} has another config ({shown}); use the same options or another --workdir.")
     elif workdir.exists() and any(path.name != LOCK and path.suffix != UNFINISHED_SUFFIX for path in workdir.iterdir()):
+        # A start that was killed before it wrote its config may have left its lock and an unfinished file.
         raise InputError(f"{workdir} is not empty and not a workdir of this program; use another --workdir.")
     return before
 
