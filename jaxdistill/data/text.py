@@ -154,7 +154,7 @@ def file_of(option: str, spec: str) -> str:
     return files[0]
 
 
-def is_hub(spec: str) -> bool:
+def is_hub_text(spec: str) -> bool:
     """Whether a spec names a hub's data set."""
     return spec.startswith(("hf:", "tfds:"))
 
@@ -237,7 +237,7 @@ def tables(
 ) -> Iterator[Table]:
     """Yields the tables of a source, in the order of its rows; see `read`, which has the same arguments."""
     named, files = columns_of(columns), source_files(spec)  # `named` maps our names to the file's
-    if is_hub(spec) and TEXT in named:
+    if is_hub_text(spec) and TEXT in named:
         named[TEXT] = COLON.split(spec)[-1]  # the spec itself names the column
     files_of_tables = [[path] for path in files] or [[]]  # an `hf:` source is one table without a file
     if prefix(spec) == WHOLE or {*map(suffix, files)} == {".txt"}:
@@ -248,7 +248,7 @@ def tables(
         dataset = _loaded(table_files, named, spec, cache, headerless=headerless) if table_files else hub_table(spec)
         if any(isinstance(feature, dict) for feature in dataset.features.values()):
             dataset = dataset.flatten()  # the fields of structs become columns
-        label = spec if is_hub(spec) or len(table_files) > 1 else str(table_files[0])
+        label = spec if is_hub_text(spec) or len(table_files) > 1 else str(table_files[0])
         if label.startswith(str(paths.cache_folder() / TEXTS)):
             label = "the text in memory"
         selected = _chosen_columns(named, dataset.column_names, spec, label)
@@ -276,7 +276,7 @@ def _chosen_columns(named: Mapping[str, str], available: Sequence[str], spec: st
         chosen = next((choice for choice in choices if {*choice} <= {*available}), None)
         if chosen is None:
             remedy = f"in a training --config.data.columns=\"(({name!r},'COLUMN'),)\", elsewhere the program's option for a column"
-            if is_hub(spec) and name == TEXT:
+            if is_hub_text(spec) and name == TEXT:
                 remedy = "the last part of the spec"
             names = ", ".join(map(repr, available)) or "none"
             raise MissingColumn(f"{label} has no column {source!r}; it has {names}. Name one of these: {remedy}.")

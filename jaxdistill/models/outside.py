@@ -12,7 +12,7 @@ from jaxdistill.core import InputError
 from jaxdistill.core.files import file_names, foreign_errors
 from jaxdistill.core.runtime import Advance
 from jaxdistill.data.text import digest_of_file
-from jaxdistill.models.checkpoints.model import is_on_hub, locate, prompt_text
+from jaxdistill.models.checkpoints.model import is_hub_model, locate, prompt_text
 from jaxdistill.models.vectors import sigmoid
 
 PREFIX = "sentence_transformers:"  # begins the name of a cross-encoder that sentence-transformers loads and runs
@@ -26,13 +26,13 @@ def loaded(class_name: str, model: str, **options: Any) -> Any:
     except ImportError as error:
         raise InputError(f"{model} needs torch ({error}): pip install sentence-transformers torch") from None
     with foreign_errors(f"sentence-transformers cannot load {model}"):
-        source = model if is_on_hub(model) else str(locate(model))  # it downloads from the hub itself
+        source = model if is_hub_model(model) else str(locate(model))  # it downloads from the hub itself
         return getattr(sentence_transformers, class_name)(source, **options)
 
 
 def content_digest(model: str) -> str:
     """SHA-256 of a local model's files except Markdown, or the commit of a model that was downloaded from the hub."""
-    if is_on_hub(model):
+    if is_hub_model(model):
         import huggingface_hub
 
         return Path(huggingface_hub.snapshot_download(model, local_files_only=True)).name  # the folder of a commit

@@ -159,6 +159,7 @@ def build(config: Config, workdir: Path, *, progress: bool, absent: Mesh | None 
     dev_count = devs.held_out_rows(config.evals, store.rows)
     most_reserved = max(dev_count, store.rows // 10) if store.rows < 100_000 else store.rows
     # The rows of batches, and so the number of steps in an epoch, are known before the targets.
+    # Dividing rows pays on CPUs alone. Compilers for GPUs and TPUs are slow, so these get fewer shapes.
     on_cpus = platform_of(mesh) == "cpu"
     make_batches = partial(
         Batches, Viewed(store, objective.student_views), batch_size=config.data.batch_size, seed=config.run.seed,
@@ -329,7 +330,7 @@ def step_count(config: Config, steps_per_epoch: int, steps_in_minutes: int = 0) 
 
 def make_objective(config: Config) -> Objective:
     """The objective, in a `Nested` wrapper for nested widths; raises `InputError` if it does not fit the other options."""
-    objective, teacher = config.objective, config.teacher
+    objective, teacher, student = config.objective, config.teacher, config.student
     name = config.kinds["objective"]
     columns = dict(config.data.columns) or {TEXT: TEXT}
     # The columns that the objective reads: those of its views, and those whose pairs a teacher scores.
@@ -367,8 +368,7 @@ def make_objective(config: Config) -> Objective:
     ])  # fmt: skip
     if objective.teacher_views:
         teacher.check()
-    config.student.check(teacher)
-    student = config.student
+    student.check(teacher)
     if isinstance(student, Headed) and student.dims:  # nested widths
         return Nested(objective=objective, dims=tuple(sorted({*student.dims})), targets=student.dims_targets)
     return objective
@@ -418,7 +418,7 @@ def make_student(config: Config, teachers: Sequence[SentenceModel], workdir: Pat
     if by_dot and similarity == "cosine":
         log.warning(f"{by_dot[0]}: its checkpoint compares by dot product, but this training and its export by cosine")
     student = dataclasses.replace(student, definition=dataclasses.replace(student.definition, similarity=similarity))
-    check_exportable(config.student.evaluated(student).definition)
+    check_exportable(config.student.evaluated(student).definition)  # the head may be dropped after training
     return student
 
 
@@ -430,7 +430,7 @@ def write_student(student: SentenceModel, workdir: Path) -> None:
     origin = {"source": student.source, "default_prompt": student.checkpoint_prompt}
     origin |= {"card": [student.base_models, student.languages]}
     with replacing(workdir / STUDENT, origin) as folder:
-        save(student, folder, keeps_form=True)
+        save(student, folder, keeps_form=True)  # so that its parameters are those of the checkpoints
 
 
 def read_student(config: Config, workdir: Path) -> SentenceModel | None:
@@ -451,8 +451,8 @@ def read_student(config: Config, workdir: Path) -> SentenceModel | None:
 
 def training_length(config: Config, student: SentenceModel, teachers: Sequence[SentenceModel], workdir: Path) -> int:
     """Maximum tokens per sentence: `data.max_length` or `data.chunk_tokens`, else what an earlier start of the run has chosen, else
-    the least multiple of 16, up to 512, that truncates at most 1 % of sampled rows. Never more than a model that reads the student's
-    tokens can read."""
+    the least multiple of 16 that truncates at most 1 % of sampled rows, up to 512 and to what a teacher reads. Never more than a model
+    that reads the student's tokens can read."""
     readers = [student, *(teachers if config.objective.reads else ())]
     longest = min(model.definition.architecture.longest for model in readers)
     if length := config.data.max_length or config.data.chunk_tokens or noted(workdir, LENGTH, 0):
@@ -460,7 +460,7 @@ def training_length(config: Config, student: SentenceModel, teachers: Sequence[S
     lengths = sampled_lengths(config, student)
     quantile = int(np.quantile(lengths, 0.99, method="higher")) if lengths else 1
     fitting = math.ceil(quantile / 16) * 16
-    # Attention's work grows with the square of the length, so more than 512 must be asked for.
+    # Attention's work grows with the square of the length. Targets tell nothing of tokens that no teacher reads.
     limit = min(512, longest, max((teacher.max_length for teacher in teachers), default=512))
     length = min(fitting, limit)
     limited = f"; a choice is at most {limit} here" if fitting > limit else ""
@@ -474,14 +474,14 @@ def sampled_lengths(config: Config, student: SentenceModel) -> list[int]:
     rows = [row for row in model_text.evenly_sampled(all_rows, model_text.SAMPLE) if row]
     untruncated = dataclasses.replace(student, tokenizer=bare(student.tokenizer))
     if student.definition.reads_pairs:
-        pairs = [(row[0], row[1]) for row in rows if len(row) == 2]
+        pairs = [(row[0], row[1]) for row in rows if len(row) == 2]  # the others lack a sentence: it is blank
         return [len(encoding) for encoding in untruncated.encodings(pairs)]
     lengths = map(len, untruncated.encodings([sentence for row in rows for sentence in row]))
-    return [max(islice(lengths, len(row))) for row in rows]
+    return [max(islice(lengths, len(row))) for row in rows]  # `lengths` goes on from row to row
 
 
 def truncation_warnings(objective: Objective, student: SentenceModel, store: TokenStore) -> list[str]:
-    """A line for each column that the student reads of which more than 5 % of the sentences are truncated."""
+    """A warning for each column that the student reads if more than 5 % of its sentences are truncated."""
     longest = student.definition.architecture.longest
     remedy = f"set --config.data.max_length (at most {longest}) to read more of them"
     if longest <= store.max_length:
@@ -572,7 +572,8 @@ class Targets:
             teacher_store = model_text.tokenised_text(config.data, teachers[0], teacher_views, **options)
             self.teacher_tokens = Viewed(teacher_store, teacher_views)
         elif absent and (teacher.models or isinstance(teacher, OutsideVectors)):
-            width = len(objective.scored) - 1 if teacher.scores_pairs else self.width  # a score for each pair
+            pairs_of_row = len(objective.scored) - 1  # of the first of these columns with each other one
+            width = pairs_of_row if teacher.scores_pairs else self.width
             self.arrays = (np.broadcast_to(np.float32(0), (store.rows, width)),) * len(teacher_views)
         else:
             inputs = TargetInputs(store, config.data, objective, embedders, labellers, dtype, progress)
@@ -596,7 +597,7 @@ class Targets:
         4,096 of the rows `trained`, about ten times the width of a usual vector."""
 
         def examples(model: SentenceModel) -> tuple[Float[np.ndarray, "m d"], Float[np.ndarray, "m e"]]:
-            """The vectors of a model, which is the student without its head, for evenly spaced rows, and the targets of these rows."""
+            """Vectors of a `model`, the student without its head, for evenly spaced rows, and the targets of these rows."""
             rows = trained[np.unique(np.linspace(0, len(trained) - 1, 4096, dtype=np.int64))]
             # Without normalisation, because the lengths of targets count.
             embedder = Embedder(model.as_pooled(), compute_dtype=dtype_of(config.run.precision))

@@ -106,7 +106,7 @@ def chosen_metric(measured: Collection[str], best: str = "") -> str:
 
 def measured_metrics(config: Config, tasks: Mapping[str, Task], compared: int) -> list[str]:
     """All metrics of a run, the preferred one first. `compared` is the number of sentences on which agreement with the teacher will be
-    measured; recall of the 10 nearest sentences needs more than 10 others."""
+    measured. Recall compares vectors, so a teacher that scores pairs has none; that of the 10 nearest needs more than 10 others."""
     metrics = [*tasks]
     if compared:
         metrics.append(agreement.METRIC)
@@ -180,7 +180,7 @@ class Evaluator:
         exports_last = self.run.config.evals.best == LAST
         try:
             scores = self.run.dev.scores(self.embedder.as_embed(params))
-        except InputError as error:
+        except InputError as error:  # such as vectors that are not finite
             if step == 0:  # nothing was trained that could diverge
                 raise
             raise Diverged(f"at step {step}: {str(error).rstrip('.')}") from error
@@ -192,6 +192,7 @@ class Evaluator:
             record["before"] = scores
         if step > 0 or self.run.config.evals.untrained:
             note_score(record, step, scores, best=self.run.dev.best, exports_last=exports_last)
+        # `best_step` is 0 at first, even if the untrained student does not count.
         is_best = not exports_last and record["best"] is not None and record["best_step"] == step
         shown = ", ".join(f"{name} {100 * value:.2f}" for name, value in scores.items()) or "no dev set"
         say(f"step {step:,}: {shown}{' (best)' if is_best else ''}")

@@ -1,4 +1,4 @@
-"""Trains from Python as the program does, and returns the student and its scores."""
+"""Trains from Python as `jaxdistill.main` does from the command line, and returns the student and its scores."""
 
 import dataclasses
 import hashlib
@@ -92,7 +92,7 @@ def distill(
       options: further options by name, such as `{"evals.every": 100}`; for stages `{"best": "last", "stage2.run.steps": 9}`. They
         override other arguments.
       callbacks: called in the first process as `callback(step, metrics)` when a line of `metrics.jsonl` is written: losses every
-        `run.log_every` steps, scores at evaluations; each stage counts its own steps. Its exceptions end the training.
+        `run.log_every` steps, scores at evaluations; each stage counts its own steps. An exception in one ends the training.
       dry_run: build everything, print sizes and estimated time, and return None before step 1.
 
     Raises:
@@ -169,6 +169,7 @@ def configured(spec: str, text: Text, arguments: Mapping[str, Any], options: Map
     is_empty = isinstance(text, str | pathlib.Path) and not str(text)  # a table has no truth value
     if not is_empty:
         columns = columns_of(typed(first.data.columns, Columns, "data.columns"))
-        source = ",".join(sources_of(text, columns, numbers=split_specs(first.teacher.get("names", ""))))
+        score_columns = split_specs(first.teacher.get("names", ""))  # which only the teacher `columns` has
+        source = ",".join(sources_of(text, columns, numbers=score_columns))
         set_options(config, {name: source for name in in_every_stage(config, "data.text") if name not in options})
     return parse_stages(config)

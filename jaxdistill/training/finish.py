@@ -125,7 +125,7 @@ def finish(run: Run, files: Workdir, record: dict[str, Any], teacher_scores: dic
     plot = training_plot(workdir / METRICS, workdir / "training.png", title=title)
     entries = []  # the rows of the report
     for name, model in models.items():
-        size = 4 * model.parameter_count if name == "teacher" else weights_bytes(folder)
+        size = 4 * model.parameter_count if name == "teacher" else weights_bytes(folder)  # a teacher's in float32
         costs = {"parameters": model.parameter_count, "size_bytes": size, "sentences_per_s": speeds[name]}
         pairs = sts_by_model[name].get("scored_pairs")
         entries.append(Entry(name=name, scores=scores[name], costs=costs, scored_pairs=pairs))
@@ -183,6 +183,7 @@ def student_facts(
 ) -> Facts:
     """What the model card says of an untrained student: its teachers, its origin, and the command."""
     names = [model.source for model in teachers] or config.teacher.target_sources
+    # A student made from the teacher adds neither base models nor languages.
     origin = origin_of(*(teachers if config.student.model == "teacher" else [*teachers, student]))
     source = student.source  # describes how the student was made from these models
     specs = [*names, stage_export(config.student.model, workdir)]

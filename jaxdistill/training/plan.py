@@ -36,8 +36,8 @@ COLLECTIVE = re.compile(
 
 
 def overview(run: Run) -> tuple[Run, dict[str, float]]:
-    """Prints devices, models, text, memory and time. Returns the run, of which `UNTIMED` steps are replaced by as many as take
-    `run.minutes` at the speed measured here, and the teacher's dev scores."""
+    """Prints devices, models, text, memory and time. Returns the run, and the teacher's dev scores. If the number of steps for
+    `run.minutes` is not known yet, the run gets the one that follows from the speed measured here."""
     config, batches = run.config, run.batches
     axes = ", ".join(f"{axis} {size}" for axis, size in run.mesh.shape.items() if axis != "slice" or size > 1)
     devices = f"{run.mesh.size} x {jax.devices()[0].device_kind} ({axes})"
@@ -98,7 +98,7 @@ def teacher_scores(run: Run) -> dict[str, float]:
     scores: dict[str, float] = {}
     if embed := joint_embed(embedders, run.config.teacher):
         for task in run.dev.tasks.values():
-            # On the sentences of `evals.agreement`, the teacher agrees with itself. Targets of held-out rows may be whitened.
+            # The task compares with the teacher's vectors of `evals.agreement`, or else with targets, which may be whitened.
             is_itself = isinstance(task, agreement.AgreementTask) and run.config.evals.agreement
             scores |= dict.fromkeys(task.metrics, 1.0) if is_itself else task(embed)
     return scores
@@ -195,10 +195,9 @@ def print_plan(config: Config, workdir: pathlib.Path, name: str) -> None:
 
 def step_memory(compiled: Any) -> dict[str, int]:
     """Bytes per device of a compiled step's arguments, of results that do not reuse an argument's memory, and of temporaries."""
-    analysis = compiled.memory_analysis()
-    results = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
-    arguments, temporaries = analysis.argument_size_in_bytes, analysis.temp_size_in_bytes
-    return {"arguments": arguments, "new results": results, "temporaries": temporaries}
+    sizes = compiled.memory_analysis()
+    results = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    return {"arguments": sizes.argument_size_in_bytes, "new results": results, "temporaries": sizes.temp_size_in_bytes}
 
 
 def compiled_plan(

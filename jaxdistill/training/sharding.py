@@ -63,9 +63,7 @@ def sharded_embedder(model: SentenceModel, run: RunOptions, *, mesh: Mesh | None
 def tensor_rules(architecture: Architecture, mesh: Mesh) -> Rules:
     """Splits attention heads, the feed-forward network and the width of the word embeddings over the model axis. A part whose size the
     devices do not divide is replicated. Each layer then sums its outputs over the devices twice.
-
-    Source: Shoeybi et al., Megatron-LM, arXiv 1909.08053, section 3.
-    """
+    Source: Shoeybi et al., Megatron-LM, arXiv 1909.08053, section 3."""
     devices = mesh.shape["model"]
     if devices == 1:
         raise InputError("run.sharding=tensor splits nothing over 1 device; set --config.run.model_axis to 2 or more.")

@@ -19,11 +19,11 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import MARK, is_remote, refuse_foreign, replacing, write_atomic
 from jaxdistill.core.paths import data_folder
 from jaxdistill.core.runtime import source_digest
-from jaxdistill.data.text import content_digest, files_of, is_hub, split_specs, tables
+from jaxdistill.data.text import content_digest, files_of, is_hub_text, split_specs, tables
 from jaxdistill.evals import sts
 from jaxdistill.evals.papers import cited
 from jaxdistill.evals.report import as_text, stage_table
-from jaxdistill.models.checkpoints.model import is_on_hub, locate
+from jaxdistill.models.checkpoints.model import is_hub_model, locate
 from jaxdistill.models.model_text import text_portions
 from jaxdistill.training.build import build, checked_setup, context_of, make_student, objective_title, write_student
 from jaxdistill.training.dev import agreement_pairs, dev_tasks
@@ -45,6 +45,7 @@ def run_stages(
 
     def common_settings() -> dict[str, Any]:
         data = data_folder()
+        # Each machine may have its cache elsewhere.
         options = {name: value for name, value in flat(*stages).items() if not name.endswith("data.cache_folder")}
         return options | {
             "jaxdistill": source_digest()[:12],
@@ -135,10 +136,11 @@ def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
     }
 
     def is_looked_up(flag: str, name: str) -> bool:
-        is_made_here = name in ("", "teacher") or workdirs.STAGE_NAME.fullmatch(name)
-        if flag.endswith(".model") and (is_made_here or is_on_hub(name)):
+        # No model of its own: none is named, or the run's teacher, or the student of an earlier stage (`previous`, `stage1`).
+        is_from_run = name in ("", "teacher") or workdirs.STAGE_NAME.fullmatch(name)
+        if flag.endswith(".model") and (is_from_run or is_hub_model(name)):
             return False
-        return not is_hub(name) and not (where and is_remote(name))
+        return not is_hub_text(name) and not (where and is_remote(name))
 
     for flag, names in inputs.items():
         for name in filter(partial(is_looked_up, flag), names):
@@ -147,13 +149,13 @@ def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
                     f"{flag}={name} is on this machine, but the training runs on others; give the address of a bucket, such as "
                     f"{flag}=gs://BUCKET/{Path(name).name}."
                 )
-            if flag.endswith(".model"):
+            if flag.endswith(".model"):  # the workdir need not exist, and the text is read below
                 locate(name)
             elif flag in ("--config.data.exclude", "--config.evals.agreement"):
                 files_of(flag.removeprefix("--config."), [name])
     for portion in text_portions(stage.data):
         spec = text[portion.source]
-        if not (where and (is_remote(spec) or is_hub(spec))):
+        if not (where and (is_remote(spec) or is_hub_text(spec))):
             next(tables(spec, portion.columns, cache=stage.data.cache_folder), None)  # the first table has the columns
 
 
@@ -181,12 +183,12 @@ def run_training(config: Config, files: Workdir, *, dry_run: bool, command: str,
         agreed.update(contents)
         # Without the student, which a resumed run reads from the workdir.
         inputs = {name: digest for name, digest in contents.items() if name != "content of student.model"}
-        if not any(map(is_hub, split_specs(config.data.text))):
+        if not any(map(is_hub_text, split_specs(config.data.text))):
             inputs[workdirs.TEXT_FILES] = run.store.source_digest
         inputs[workdirs.LENGTH] = str(run.store.max_length)
         inputs[workdirs.DEV_SCORE] = run.dev.best or "none"
         workdirs.refuse_other_inputs(workdir, inputs)
-        is_complete = agreed["finished"] = is_finished(workdir, config, ignored=())
+        is_complete = agreed["finished"] = is_finished(workdir, config, ignored=())  # any new option: `finish` again
     if dry_run:
         overview(run)
         say("dry run: stopped before step 1")

@@ -178,10 +178,7 @@ def accumulated(forward: Forward, state: TrainState, teacher_params: Params, bat
 
 def cached(forward: Forward, state: TrainState, teacher_params: Params, batch: Batch, key: jax.Array, parts: int):
     """Computes `gradients` of a loss over the whole batch, with the activations of only one part in memory at a time.
-
-    Source: Gao et al., Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup, RepL4NLP 2021
-    (gradient cache, arXiv 2101.06983).
-    """
+    Source: Gao et al. (gradient cache), Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup, arXiv 2101.06983."""
     split = keyed_parts(batch, key, parts)
 
     # A first pass, without gradients: the outputs of all parts, on a leading axis.

@@ -47,7 +47,7 @@ def locate(spec: str) -> Path:
         if (folder / "checkpoints").is_dir() and (folder / "export").is_dir():
             raise InputError(f"{spec} is the workdir of a training, not a model; its student is {folder / 'export'}.")
         return folder
-    if not is_on_hub(spec):
+    if not is_hub_model(spec):
         raise InputError(f"model folder {spec!r} does not exist; give a folder, package:NAME/PATH, or a hub name.")
     import huggingface_hub
 
@@ -62,7 +62,7 @@ def locate(spec: str) -> Path:
         ) from None
 
 
-def is_on_hub(spec: str) -> bool:
+def is_hub_model(spec: str) -> bool:
     """Whether `spec` names a model on the hub: at most one slash, and no local path."""
     is_path = spec.startswith((".", "/", "~", "package:")) or spec.count("/") > 1 or Path(spec).exists()
     return bool(spec) and not is_path and not is_remote(spec)

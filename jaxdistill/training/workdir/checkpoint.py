@@ -68,7 +68,7 @@ class Checkpoints:
         the shapes and dtypes of `like`, and `shardings`. Raises `InputError`, with the kept steps, if it is missing or unreadable."""
         if step is None and not self.steps:
             return None
-        placed = {name: value for name, value in shardings._asdict().items() if value is not None}
+        placed = {name: value for name, value in shardings._asdict().items() if value is not None}  # as `_savable`
         abstract = jax.tree.map(lambda x, sharding: x.update(sharding=sharding), jax.eval_shape(_savable, like), placed)
         return run_in_all(lambda: self._read(self.steps[-1] if step is None else step, abstract))
 
@@ -90,7 +90,7 @@ class Checkpoints:
         self._manager.close()
 
     def _read(self, step: int, abstract: dict[str, Any] | None) -> tuple[TrainState, dict[str, Any]]:
-        """State and record of a step. `abstract` has the shapes and shardings; None: the saved shapes, on one device."""
+        """State and record of a step, in the shapes and shardings `abstract` (None: as saved, on one device); raises `InputError`."""
         kept = ", ".join(map(str, self.steps)) or "none"
         if step not in self.steps:
             raise InputError(f"{self.folder} has no checkpoint of step {step}; kept: {kept}.")

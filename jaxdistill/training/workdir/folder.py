@@ -107,6 +107,7 @@ def check_workdir(workdir: Path, config: Config) -> Config | None:
             shown = first_few([f"{key}: {then.get(key)!r} there, {now.get(key)!r} now" for key in changed])
             raise InputError(f"{workdir} has another config ({shown}); use the same options or another --workdir.")
     elif workdir.exists() and any(path.name != LOCK and path.suffix != UNFINISHED_SUFFIX for path in workdir.iterdir()):
+        # A start that was killed before it wrote its config may have left its lock and an unfinished file.
         raise InputError(f"{workdir} is not empty and not a workdir of this program; use another --workdir.")
     return before
 
@@ -178,8 +179,8 @@ class Workdir:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Locks the folder, in the first process, for the block. Raises `InputError` if another process does not see the same folder;
-        if the workdir is in a bucket, each process has a folder of its own."""
+        """Locks the folder, in the first process, for the block. Raises `InputError` if another process sees another folder, unless the
+        workdir is in a bucket, of which each process has its own copy."""
         with locked(self.folder) if processes.is_first() else contextlib.nullcontext():
             processes.wait("the folder is locked")
             path = self.folder / LOCK
@@ -206,8 +207,8 @@ class Workdir:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
-        _, versions = objects(str(self.bucket))
-        for address in versions:
+        _, versions_by_address = objects(str(self.bucket))
+        for address in versions_by_address:
             name = address.removeprefix(f"{self.bucket}/")
             if not {CHECKPOINTS, RUNNING} & {*name.split("/")}:
                 (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
