@@ -41,7 +41,7 @@ class Viewed:
         self.views = [views.parse_view(name, store.columns) for name in names]
 
     def most_words(self, rows: Integer[np.ndarray, " b"]) -> int:
-        """The largest number of words in a sentence of `rows` that a random view reads; at least 1."""
+        """The largest number of words in a sentence of `rows` that a random view reads; at least 1, as every such view draws a number."""
         columns = {view.column for view in self.views if view.is_random}
         return max((int(self.store.counts_of(column, rows).words.max(initial=1)) for column in columns), default=1)
 
@@ -162,12 +162,12 @@ class Batches:
         if self._targets:
             targets = np.stack([np.asarray(target[rows], np.float32) for target in self._targets], axis=1)
         if plan.terms.active:
-            active = np.tile(np.array(plan.terms.active, np.float32), (len(rows), 1))
+            active = np.tile(np.array(plan.terms.active, np.float32), (len(rows), 1))  # the same for all examples
         keys = self._view_keys(rows) if self._with_keys else None
         return Batch(streams[0], streams[1] if len(streams) > 1 else None, targets, keys, active)
 
     def _view_keys(self, rows: Integer[np.ndarray, " m"]) -> Integer[np.ndarray, "m v 2"]:
-        """64-bit hashes of the texts that the student's views read, before words are deleted, as two 32-bit halves each."""
+        """64-bit hashes of the texts that the student's views read, before words are deleted, as the 32-bit halves that JAX can hold."""
         store = self._student.store
         by_view = []
         for view in self._student.views:
@@ -281,14 +281,14 @@ def _shares(store: TokenStore, rows: np.ndarray, weights: Sequence[float], unit:
     ends = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * (len(rows) // unit)
     counts = np.diff(np.round(ends).astype(int), prepend=0) * unit
     source_of_row = np.repeat(np.arange(len(weights)), store.source_rows)[rows]
-    parts = [rows[source_of_row == source] for source in range(len(weights))]
-    for number, part in enumerate(parts, 1):
-        if not len(part):
+    by_source = [rows[source_of_row == source] for source in range(len(weights))]
+    for number, source_rows in enumerate(by_source, 1):
+        if not len(source_rows):
             raise InputError(f"source {number} of data.text has no sentence to train on; remove it.")
     if unit > 1 and not all(counts):
         problem = f"source {np.argmin(counts) + 1} of data.text has none of the {len(rows) // unit} batches of an epoch"
         raise InputError(f"{problem}; raise its data.weights, or reduce --config.data.batch_size.")
-    return list(zip(parts, counts.tolist(), strict=True))
+    return list(zip(by_source, counts.tolist(), strict=True))
 
 
 def _in_blocks(compute: Callable[[slice], np.ndarray], rows: int) -> np.ndarray:

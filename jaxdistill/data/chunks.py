@@ -70,11 +70,12 @@ class Chunking:
                 encodings = tokenizer.encode_batch(batch, add_special_tokens=False)
             chunks_of_texts = []
             for text, encoding in zip(batch, encodings, strict=True):
-                ends = np.fromiter((end for _, end in encoding.offsets), np.int64, len(encoding))
-                chunk_ends = self._chunk_ends(text, np.maximum.accumulate(ends)) if len(ends) else []
+                ends = np.maximum.accumulate([end for _, end in encoding.offsets])  # must ascend for `searchsorted`
+                chunk_ends = self._chunk_ends(text, ends) if len(ends) else []
                 chunks = (text[start:end].strip() for start, end in pairwise([0, *chunk_ends]))
                 chunks_of_texts.append([chunk for chunk in chunks if chunk])
-            # Counts again: without the space before it, a chunk's first word may have more tokens than in the text.
+            # Without the space before it, a chunk's first word may have more tokens than in the text. So each chunk is counted alone,
+            # in order. One above `most` is split into chunks that are at least the excess shorter: room for their first words.
             counts = map(len, tokenizer.encode_batch(list(chain(*chunks_of_texts)), add_special_tokens=False))
             for chunks in chunks_of_texts:
                 fitting = []
@@ -93,7 +94,7 @@ class Chunking:
         if len(token_ends) <= least:
             return [len(text)]  # one chunk, whatever length would be drawn
         word_ends = [*(space.end() for space in _SPACES.finditer(text)), len(text)]
-        # Where a chunk may end: after a sentence, else after a word, else after a token.
+        # Where a chunk may end (after a sentence, else a word, else a token), each with the number of tokens before it.
         allowed_ends = [np.asarray(ends) for ends in (sentence_ends(text), word_ends, np.unique(token_ends))]
         levels = [(ends, np.searchsorted(token_ends, ends, side="right")) for ends in allowed_ends]
         key = hashlib.blake2b(text.encode(), digest_size=8).digest()
@@ -113,7 +114,7 @@ class Chunking:
             # The ends from `first` to before `stop` give a chunk of 1 to `most` tokens.
             first, stop = np.searchsorted(tokens_before, [begin, begin + self.most], side="right")
             if first < stop:
-                chosen = min(np.searchsorted(tokens_before, begin + length), stop - 1)
+                chosen = min(np.searchsorted(tokens_before, begin + length), stop - 1)  # or the last within `most`
                 return int(ends[chosen]), int(tokens_before[chosen])
         # Only a single character can have more than `most` tokens. It is a chunk nevertheless.
         ends, tokens_before = levels[-1]
@@ -154,6 +155,6 @@ def _is_end(text: str, match: regex.Match) -> bool:
         return True
     before = text[max(0, match.start() - 12) : match.start()]  # longer than any abbreviation
     if _LOWER.match(text, after) or (marks == "." and _ABBREVIATION.search(before)):
-        return False
+        return False  # a lower-case word follows, or an abbreviation precedes
     is_reference = text[after].isdecimal() and _SHORT_WORD.search(before)  # such as `Fig. 3`
     return not is_reference

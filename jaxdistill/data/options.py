@@ -30,8 +30,8 @@ class Data:
     `en` of a column of structs. `subject+body` joins two columns with a space, and leaves out empty ones. Empty: files have one column."""
     roles: str = ""
     """Which sentences are queries and which are documents; teacher and student each prepend their own prompt for the
-    role. Values: `query` or `document` for the whole text, one role per source (`query,document`) or per column
-    (`text=query,second=document`). `none`: no role. Sentences without a role get `prompt`."""
+    role, or their `prompt` to sentences without a role. Values: `query` or `document` for the whole text, one role per source
+    (`query,document`) or per column (`text=query,second=document`). `none`: no role."""
     chunk_tokens: CountOrNone = 0
     """Above 0: splits texts of any length at sentence ends into chunks of at most this many student tokens, including
     special tokens and the prompt. Each column of `columns` then counts as a separate text with its own role, and a
@@ -44,7 +44,7 @@ class Data:
     max_length: CountOrNone = 0
     """Maximum tokens per sentence in training, including special tokens and the prompt; longer sentences are truncated, and
     columns with more than 5 % truncated are reported. 0: `chunk_tokens` if set; otherwise the 0.99 quantile of the lengths of up
-    to 4,096 rows, rounded up to a multiple of 16, and at most 512, the teacher's maximum length and the student's positions."""
+    to 4,096 rows, rounded up to a multiple of 16, but at most 512, the teacher's maximum length or the student's positions."""
     batch_size: Count = 128
     """Sentences per step, over all devices."""
     max_unknown: Fraction = 0.05

@@ -32,12 +32,12 @@ def choose_shapes(
 ) -> tuple[Shapes, ...]:
     """Chooses at most `most` sets of shapes: tight ones that hold most batches, and one that holds any batch.
 
-    A set has one shape per stream, and the sets are ordered by cost. Rows may be shorter than the longest sentence, for batches
-    without one, and up to twice as long: longer rows leave smaller gaps, but cost more attention. The smaller tight sets minimise the
-    mean cost of `batches`; the largest tight one has a margin for unseen batches.
+    A set has one shape per stream (the student's tokens and, with a live teacher, the teacher's); sets are ordered by cost.
+    Rows may be shorter than the longest sentence, for batches without one, and up to twice as long: longer rows leave smaller gaps, but
+    cost more attention. The smaller tight sets minimise the mean cost of `batches`; the largest tight one has a margin for unseen batches.
 
     Args:
-      batches: sentence lengths `[g, n]` of each stream, for some batches of the run.
+      batches: for some batches of the run, the sentence lengths `[g, n]` of each stream.
       longest: maximum sentence length of each stream.
       most: 1 to 4. Each set is compiled once; fewer sets mean more padding.
       divided: whether rows may be divided into parts. On a TPU, arrays of short parts are mostly padding.
@@ -64,7 +64,7 @@ def choose_shapes(
         lowest = np.minimum(lowest, costs[best])
         chosen.append(best)
         candidates.remove(best)
-    # A row for each sentence holds any batch.
+    # The last of the `most` sets: a row for each sentence holds any batch.
     chosen.append(tuple(Shape(batches[0][index].shape[1], stream.full_length) for index, stream in enumerate(streams)))
     return tuple(sorted(dict.fromkeys(chosen), key=_cost))
 
@@ -76,16 +76,16 @@ class _Needs:
     def __init__(self, batches: Sequence[Integer[np.ndarray, "g _"]], longest: int, divided: bool):
         self.full_length = full_length = math.ceil(longest / LENGTH_STEP) * LENGTH_STEP  # holds any sentence
         lengths = np.linspace(full_length / ROW_LENGTHS, full_length, ROW_LENGTHS)
-        lengths = np.append(lengths, np.linspace(full_length, 2 * full_length, ROW_LENGTHS))
-        forms = {(int(length), 1) for length in np.ceil(lengths / LENGTH_STEP) * LENGTH_STEP}
+        longer = np.linspace(full_length, 2 * full_length, ROW_LENGTHS)  # leave smaller gaps, see `choose_shapes`
+        forms = {(int(length), 1) for length in np.ceil(np.append(lengths, longer) / LENGTH_STEP) * LENGTH_STEP}
         for parts in PARTS if divided else ():
             step = LENGTH_STEP * parts  # a part's length is a multiple of `LENGTH_STEP` too
             forms.add((math.ceil(full_length / step) * step, parts))
         self.forms = sorted(forms)
         needed = np.array([[rows_needed(batch, *form) for form in self.forms] for batch in batches])
-        # [batches, forms]: divided and whole rows that a batch needs; `NEVER` whole ones if a sentence is longer than a row.
-        self.divided = needed[..., 1]
-        self.whole = needed[..., 0] - self.divided
+        # [batches, forms]: all rows that a batch needs, and the divided ones; `NEVER` and 0 if a sentence is longer than a row.
+        rows, self.divided = np.moveaxis(needed, -1, 0)
+        self.whole = rows - self.divided
         self.longest_of_batches = np.array([batch.max() for batch in batches])
         self.tokens_of_fullest_group = np.array([batch.sum(axis=1).max() for batch in batches])
 
@@ -118,7 +118,7 @@ class _Needs:
 
 
 def _cheapest(shapes: Sequence[Shape], length: int) -> Shape:
-    """The cheapest shape that holds sentences of `length` tokens."""
+    """The cheapest shape that holds sentences of `length` tokens. `NEVER` rows or more mark a shape that batches do not fit."""
     fitting = (shape for shape in shapes if shape.length >= length and shape.rows < NEVER)
     return min(fitting, key=lambda shape: shape.cost)
 

@@ -1,8 +1,8 @@
 """Caches teacher targets on disk, resumably, or reads the user's own vectors; joins and whitens targets.
 
 A cache is one memory-mapped array in a folder named by the digest of everything that determines the targets (teacher's weights, tokenizer,
-pooling, maximum length, precision, text), so a changed teacher or text gets a new folder. A file that the user names has a note beside it,
-`NAME.json`, that says what it was made from, so that it is not made twice or overwritten.
+pooling, maximum length, precision, text), so a changed teacher or text gets a new folder. An output file of `encode` or `mine` has a note
+beside it, `NAME.json`, that says what it was made from, so that it is not made twice or overwritten.
 """
 
 import hashlib
@@ -95,7 +95,7 @@ def stored_vectors(
 
 
 def _processes_at(folder: Path) -> list[int]:
-    """The processes of the run that see the same `folder` as this one; all must call this together."""
+    """The processes of the run that see the same `folder` as this one, told by its `folder_owner`; all must call this together."""
     owners = processes.gathered(folder_owner(folder)) if processes.count() > 1 else [0]
     group = [process for process, owner in enumerate(owners) if owner == owners[processes.index()]]
     if len(group) < len(owners) and processes.is_first():
@@ -171,7 +171,7 @@ def write_note(path: Path, origin: Mapping[str, object], counts: Mapping[str, in
 
 
 def open_user_vectors(spec: str | Path, rows: int | None = None) -> Float[np.ndarray, "rows e"]:
-    """Memory-maps a `.npy` file of the user's teacher vectors, without reading its values. It must have `rows` vectors; None: any."""
+    """Memory-maps the user's `.npy` file of vectors. Raises `InputError` unless this is a float array of `rows` vectors (None: any)."""
     path = local(str(spec), "vectors")
     with foreign_errors(f"{path} cannot be read as a .npy file of numbers, one vector per row of the text"):
         mapped = np.lib.format.open_memmap(path, mode="r")
@@ -249,8 +249,8 @@ def principal_axes(
 
 class Whitened:
     """Whitened targets: centred, projected on their first principal components, and scaled to unit length. Each component is divided by
-    its standard deviation to the `power`: 0 only centres, 1 gives all components the same variance. An evenly spaced sample of rows
-    determines mean and components. A target that equals the mean becomes zero."""
+    its standard deviation to the `power`: 0 only centres, 1 gives all components the same variance. Mean and components are
+    those of at most `SAMPLE` evenly spaced rows. A target that equals the mean becomes zero."""
 
     def __init__(self, array: Float[np.ndarray, "rows _"] | Selected | Joined, *, power: float, components: int = 0):
         self._array = array

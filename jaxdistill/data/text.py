@@ -180,7 +180,7 @@ def content_digest(specs: Sequence[str]) -> str:
     parts = []
     for spec in specs:
         for path in source_files(spec):
-            file_format = "" if prefix(spec) == WHOLE else suffix(path)
+            file_format = "" if prefix(spec) == WHOLE else suffix(path)  # whole files are text, whatever their names
             parts.append([prefix(spec), file_format, digest_of_file(path)])
         if spec.startswith("hf:"):
             parts.append([spec, hub_table(spec)._fingerprint])
@@ -249,7 +249,7 @@ def tables(
         if any(isinstance(feature, dict) for feature in dataset.features.values()):
             dataset = dataset.flatten()  # the fields of structs become columns
         label = spec if is_hub_text(spec) or len(table_files) > 1 else str(table_files[0])
-        if label.startswith(str(paths.cache_folder() / TEXTS)):
+        if label.startswith(str(paths.cache_folder() / TEXTS)):  # a file of `cached_table`
             label = "the text in memory"
         selected = _chosen_columns(named, dataset.column_names, spec, label)
         dataset = dataset.select_columns(list(dict.fromkeys(chain.from_iterable(selected))))  # each once
@@ -260,6 +260,7 @@ def tables(
 def _check_kinds(dataset: "Dataset", label: str, *, numbers: bool) -> None:
     """Raises `InputError` if a column does not hold text, or numbers if these are allowed."""
     for name, feature in dataset.features.items():
+        # Without a `dtype`: lists, and in newer versions of `datasets`, the mixed values of JSON. A column of missing values is "null".
         kind = getattr(feature, "dtype", "mixed values" if type(feature).__name__ == "Json" else "list")
         is_readable = kind in ("string", "large_string", "null") or (numbers and re.match(r"u?int|float", kind))
         if not is_readable:
@@ -267,7 +268,8 @@ def _check_kinds(dataset: "Dataset", label: str, *, numbers: bool) -> None:
 
 
 def _chosen_columns(named: Mapping[str, str], available: Sequence[str], spec: str, label: str) -> list[tuple[str, ...]]:
-    """For each of our names, the first choice (columns to join) that a table of `available` columns has."""
+    """For each of our names, the columns to join. Its value in `named` lists choices, such as `title+text|text`; the first whose columns
+    are all `available` is taken. Raises `MissingColumn` if there is none."""
     selected = []
     for name, source in named.items():
         choices = _choices(source)
@@ -322,7 +324,7 @@ def _options(builder: str, path: Path, columns: Mapping[str, str], spec: str, *,
     if builder == "parquet":
         with foreign_errors(f"cannot read {path}"):
             available = parquet.read_schema(path).names
-        return {"columns": _requested(available, columns) or None}
+        return {"columns": _requested(available, columns) or None}  # None: all; one may serve as `text`
     if builder == "text":
         options: dict[str, Any] = {"sample_by": "document" if prefix(spec) == WHOLE else "line"}
     else:
@@ -347,7 +349,7 @@ def _csv_options(path: Path, columns: Mapping[str, str], spec: str, *, headerles
             f"{path}:1 is the header of the table, but {header[0]!r:.60} does not look like the name of a column; check the "
             "separator, add a first line such as text, or use .txt for one sentence per line."
         )
-    # Columns without a name, or with another's, are numbered.
+    # What pandas takes instead of the header: columns without a name, or with another's, are numbered.
     names = [name if name and header.count(name) == 1 else f"column {index}" for index, name in enumerate(header)]
     lacks_header = headerless and len(header) == len(columns) and not {*header} & {*columns.values()}
     if lacks_header:
@@ -508,7 +510,7 @@ def sources_of(
     A string lists specs as on the command line. `None`, NaN and similar values in memory become empty sentences, as in a file.
 
     Args:
-      columns: maps our names to columns; tuples have their columns in this order. Empty: the text has only sentences.
+      columns: maps our names to columns; rows that are tuples have the columns in this order. Empty: the text has only sentences.
       argument: the argument's name, for the `InputError` if there is no row or the text cannot be made a table.
       numbers: further columns, which may hold numbers.
     """
@@ -551,6 +553,7 @@ def _arrow_table(text: Any, names: Sequence[str]) -> "pyarrow.Table":
     frame = pandas.DataFrame(text if is_columnar else list(text))
     if len(frame.columns) and not isinstance(frame.columns[0], str):  # pandas numbers columns without names
         frame.columns = list(names)
+    # `object`, because categories are no text. Without metadata, by which `datasets` would read other types.
     return pyarrow.Table.from_pandas(frame.astype(object), preserve_index=False).replace_schema_metadata(None)
 
 

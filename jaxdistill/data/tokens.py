@@ -82,7 +82,7 @@ class PairTemplate(NamedTuple):
 
 class TokenStore:
     """Random access to the tokenised rows of a text, memory-mapped from a folder that `build_store` has written. `tokenizer` must be
-    the one that tokenised the text, for views that change it. The store alters its settings, so pass a copy."""
+    the one that tokenised the text, because some views change texts and tokenise them again. Its settings are altered: pass a copy."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, chunking: Chunking | None = None):
         self.folder = folder
@@ -159,7 +159,7 @@ class TokenStore:
 
     def roles(self, column: str, rows: Sequence[int] | Integer[np.ndarray, " n"]) -> list[str]:
         """The role of each sentence: `query`, `document`, or an empty string."""
-        ends = np.cumsum(self._info["portion_rows"])
+        ends = np.cumsum(self._info["portion_rows"])  # a portion is a source, or one column of it
         portions = np.searchsorted(ends, np.asarray(rows, np.int64), side="right")
         return [self._info["roles"][portion][column] for portion in portions]
 
@@ -254,7 +254,6 @@ def build_store(
     least = tokens_around(tokenizer, prompts.values()) + 1
     if max_length < least:
         raise InputError(f"max_length={max_length} leaves no token for the text; the minimum is {least}.")
-    # The folder is named by a digest of everything that determines the store.
     digests = [content_digest(specs)]
     if exclude:
         with errors_of("data.exclude"):
@@ -277,13 +276,13 @@ def build_store(
             if exclude:
                 text.check_unchanged(exclude, digests[1])
         except InputError:
-            shutil.rmtree(draft)
+            shutil.rmtree(draft)  # or the next run would continue it
             raise
         info = builder.finish(portion_rows, dedupe=dedupe)
         info |= {"content": content, "source": digests[0]}
         (draft / "store.json").write_text(json.dumps(info, indent=1))
         draft.replace(folder)
-        shutil.rmtree(folder / "rows")
+        shutil.rmtree(folder / "rows")  # last, so that a killed build can continue
 
     if not folder.is_dir():
         with writing(folder, other_cache(folder)):
@@ -344,7 +343,7 @@ class _Builder:
             advance(self._input_rows)
             for portion in self.portions:
                 for table in tables_of(portion):
-                    for cells in table.blocks(begin=max(self._input_rows - first_row, 0)):
+                    for cells in table.blocks(begin=max(self._input_rows - first_row, 0)):  # skips rows in the files
                         self._append(self._arrays(cells, portion.roles), input_rows=len(cells[0]))
                         advance(len(cells[0]))
                     first_row += len(table.dataset)
@@ -374,7 +373,7 @@ class _Builder:
         if self.chunking:  # each portion has a single column
             chunks_of_rows = zip(rows, self.chunking.split(text for _, (text,) in rows), strict=True)
             rows = [(input_row, (chunk,)) for (input_row, _), chunks in chunks_of_rows for chunk in chunks]
-        repeat_keys = [
+        repeat_keys = [  # equal texts of different roles are no repeats
             row_key([f"{roles[index]}\0{row[index]}" for index in identity], [row[index] for index in others])
             for _, row in rows
         ]
@@ -393,6 +392,7 @@ class _Builder:
         prompts = [self.prompts[role]] * len(texts)
         tokens = tokenised_words(self.tokenizer, texts, prompts, self.max_length, unknown=self._unknown_id)
         encoded = [text.encode() for text in texts]
+        # One array per field of `Unknown`: `tokens`, which the store keeps as `N.tokens`, and others, which `finish` sums.
         row_arrays = dict(zip(Unknown._fields, tokens.counts.T, strict=True)) | {
             "lengths": tokens.lengths,
             "words": sums(tokens.marks == STARTS, tokens.lengths),
@@ -421,7 +421,6 @@ class _Builder:
         for index, name in enumerate(self.columns):
             columns[name], line = self._finish_column(index, kept)
             column_lines.append(f"column {name}: {line}")
-
         repeats, excluded = len(repeat_keys) - len(kept), int(self._read("rows/excluded").sum())
         left_out = {
             # Each input row counts once, however many chunks it has.
@@ -433,7 +432,6 @@ class _Builder:
         if any(left_out.values()) or self.excluded:
             numbers = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
             report.append(f"left out: {numbers or 'nothing, no row is in data.exclude'}")
-
         # Input rows ascend, so a search finds how many kept rows precede each portion's end.
         kept_of_portions = np.diff(np.searchsorted(input_row[kept], np.cumsum(portion_rows)), prepend=0)
         sources = [portion.source for portion in self.portions]
@@ -457,7 +455,7 @@ class _Builder:
         for kind in ("", "text."):  # of the tokens, and of the bytes of the text
             lengths = self._read(f"rows/{index}.{kind}lengths")
             self._write(f"{index}.{kind}lengths", lengths[kept])
-            self._write(f"{index}.{kind}begins", (np.cumsum(lengths) - lengths)[kept])
+            self._write(f"{index}.{kind}begins", (np.cumsum(lengths) - lengths)[kept])  # repeats stay in the files
         for kind in ("words", "tokens"):
             self._write(f"{index}.{kind}", self._read(f"rows/{index}.{kind}")[kept])
         summed = ("truncated", *Unknown._fields)

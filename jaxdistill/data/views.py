@@ -5,7 +5,6 @@ with probability 0.1), `delete_one_word`, or `crop` (keeps a contiguous 90 % of 
 deleted share. White space separates words. Deleting a word's tokens equals deleting it from the text if no token spans two words.
 
 `pair` joins the columns `text` and `second` into one sequence, as a cross-encoder reads them, `pair:reversed` in the other order.
-
 `mask_span` (Mirror-BERT) replaces 5 characters by the tokenizer's mask token and tokenises the result; `mask_span:8` replaces 8.
 """
 
@@ -111,7 +110,7 @@ def most_tokens(
 ) -> Integer[np.ndarray, " b"]:
     """Upper bounds of the lengths of `viewed`, computed from the store's counts without reading tokens. They are exact if no word is
     deleted. Each deleted word lowers the bound by one token, because it has at least one."""
-    assert not view.changes_text
+    assert not view.changes_text  # the lengths are then known only after tokenising
     counts = store.counts_of(view.column, rows)
     if view.second:
         both = counts.tokens + store.counts_of(view.second, rows).tokens

@@ -62,14 +62,14 @@ def train_wordpiece(
         visible = (character for character in counts if not character.isspace())
         characters = sorted(visible, key=lambda character: (-counts[character], character))  # ties by code point
         characters = characters[: min(MAX_CHARACTERS, (entries - len(SPECIAL)) // 4)]
-        words: Any = pre_tokenizers.BertPreTokenizer()
+        pre_tokenizer: Any = pre_tokenizers.BertPreTokenizer()
         settings = SETTINGS
         if in_long_runs / max(counts.total(), 1) > MAX_IN_LONG_RUNS:
             # In text without spaces, one rare character, or a length above 100, would make a sentence a single unknown token.
             rare_character = Regex("[^" + "".join(f"\\x{{{ord(character):x}}}" for character in characters) + "]")
             short_piece = Regex(".{1,100}")
             splits = [pre_tokenizers.Split(pattern, "isolated") for pattern in (rare_character, short_piece)]
-            words = pre_tokenizers.Sequence([words, *splits])
+            pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizer, *splits])
             # Not `BertTokenizer`, which would not split long runs.
             names = ["input_ids", "token_type_ids", "attention_mask"]
             settings = SPECIAL | {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": names}
@@ -77,7 +77,7 @@ def train_wordpiece(
         def bert_like(model: models.WordPiece) -> Tokenizer:
             tokenizer = Tokenizer(model)
             tokenizer.normalizer = normalizer
-            tokenizer.pre_tokenizer = words
+            tokenizer.pre_tokenizer = pre_tokenizer
             return tokenizer
 
         # In the draft, pieces such as `##a` are special tokens, which fixes their order. Only its vocabulary is used.

@@ -55,7 +55,7 @@ def tokenised_words(
     """Tokenises sentences after their prompts, and marks tokens that start a word. Raises `InputError` for a sentence without tokens.
 
     Args:
-      max_length: the number of tokens at which the tokenizer is set to truncate.
+      max_length: the number of tokens at which the tokenizer is set to truncate. A sentence with just as many is not `truncated`.
       unknown: id of the unknown token, to count it; None: unknown tokens are not counted.
     """
     sentences = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
@@ -71,8 +71,8 @@ def tokenised_words(
     special = np.fromiter(chain.from_iterable(encoding.special_tokens_mask for encoding in batch), np.bool_, total)
     offsets = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in batch))
     begins, ends = np.fromiter(offsets, np.int64, 2 * total).reshape(total, 2).T  # characters of each token
-
-    # Special tokens and those of the prompt belong to no word, others to that of their first character.
+    # Special tokens and those of the prompt belong to no word, others to that of their first character. The token of a
+    # trimmed space may be empty: at 0, without a prompt, it is not protected; at the sentence's end, the last character counts.
     sentence_of_token = np.repeat(np.arange(len(sentences)), lengths)
     prompt_ends = np.fromiter(map(len, prompts), np.int64, len(prompts))[sentence_of_token]
     is_protected = special | ((prompt_ends > 0) & (ends <= prompt_ends))
@@ -82,7 +82,6 @@ def tokenised_words(
     word_of_token = np.where(is_protected, -1, _words_of_characters(" ".join(sentences))[first_character])
     starts = np.diff(word_of_token, prepend=-1) != 0
     marks = np.where(is_protected, PROTECTED, np.where(starts, STARTS, CONTINUES)).astype(np.uint8)
-
     # At most 100 characters of a token, so that one line of encoded data does not outweigh a text.
     covered = np.where(is_protected, 0, np.minimum(ends - begins, 100))
     is_unknown = (ids == unknown) & ~is_protected
@@ -93,7 +92,7 @@ def tokenised_words(
 
 
 def _words_of_characters(text: str) -> Integer[np.ndarray, " characters"]:
-    """The number of each character's word. White space belongs to the word after it, as in many tokenizers."""
+    """The number of each character's word, from 1 on. White space belongs to the word after it, as in many tokenizers."""
     is_space = np.char.isspace(np.frombuffer(text.encode("utf-32-le"), "<U1"))
     is_after_space = np.append(True, is_space)[:-1]
     return np.cumsum(is_after_space & ~is_space) + is_space
