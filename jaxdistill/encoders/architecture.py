@@ -19,7 +19,8 @@ def cache_key(value: Any) -> str:
     entries = []
     for field in dataclasses.fields(value):
         field_value = getattr(value, field.name)
-        # Dropout acts in training only, and `reads_pairs` changes no number of the forward pass.
+        # `drophead` and `drops` act in training only, and `reads_pairs` changes no number of the forward pass. NOTE: the other rates
+        # of dropout change no vector either, but leaving them out now would invalidate cached targets.
         if field.name not in ("drophead", "drops", "reads_pairs") and field_value != field.default:
             entries.append(f"{field.name}={cache_key(field_value)}")
     return f"{type(value).__name__}({', '.join(entries)})"
@@ -134,10 +135,12 @@ class Architecture:
 
     @property
     def head_width(self) -> int:
+        """`head_size`, with its default filled in."""
         return self.head_size or self.hidden_size // self.heads
 
     @property
     def key_head_count(self) -> int:
+        """`key_heads`, with its default filled in."""
         return self.key_heads or self.heads
 
     def kind(self, layer: int) -> LayerKind:

@@ -96,18 +96,19 @@ class Attention(nnx.Module):
         query = query.astype(jnp.float32) * (architecture.attention_scale or 1.0 / math.sqrt(head_width))
         if self.has_grouped_keys:  # [g r l h u f], where `u` are the query heads that share a key head
             query = query.reshape(*x.shape[:-1], architecture.key_head_count, -1, head_width)
+        row_length = x.shape[2]
         outputs = []
         first_row = 0
         for index, block in enumerate(inputs.row_blocks):
             pieces, length = block.owner.shape[1:]
-            rows = slice(first_row, first_row + pieces * length // x.shape[2])
+            rows = slice(first_row, first_row + pieces * length // row_length)
             first_row = rows.stop
             # From rows to pieces: [g pieces l h f].
             qkv = [array[:, rows].reshape(-1, pieces, length, *array.shape[3:]) for array in (query, key, value)]
             # Seeds of row blocks are 2^16 apart, because `attend_in_blocks` adds smaller numbers to them.
             seeds = None if inputs.seeds is None else inputs.seeds + jnp.uint32(index << 16)
             output = self.attend_within_pieces(*qkv, block, inputs.window, seeds, compute_dtype)
-            outputs.append(output.reshape(x.shape[0], -1, x.shape[2], architecture.heads, head_width))
+            outputs.append(output.reshape(x.shape[0], -1, row_length, architecture.heads, head_width))
         output = outputs[0] if len(outputs) == 1 else jnp.concatenate(outputs, axis=1)
         if inputs.head_scale is not None:
             output = output * inputs.head_scale[..., None]
@@ -198,7 +199,7 @@ def rotary_angles(
 def score_bias(
     owner: Integer[Array, "g r l"], kind: LayerKind, relative_bias: Table | None, *, causal: bool
 ) -> Float[Array, "g r #h l l"] | None:
-    """The mask of a row block, plus MPNet's relative positions; None for long rows, whose mask `attend_in_blocks` computes."""
+    """The mask of a row block, plus MPNet's relative positions. None: `attend_in_blocks` computes the mask, for long rows without these."""
     length = owner.shape[-1]
     is_static = isinstance(length, int)  # else a symbol (`jax.export`), which cannot be divided into blocks
     if is_static and length > MAX_WHOLE_ROW and relative_bias is None:
@@ -225,7 +226,7 @@ def attention_mask(
 ) -> Float[Array, "g r 1 q k"]:
     """0 where a query may attend to a key, the smallest float32 elsewhere.
 
-    Both must be in the same sentence, and at most `window` slots apart (0: any); with `causal`, the key must not come later.
+    Query and key must be in one sentence, and at most `window` slots apart (0: any); with `causal`, the key must not come later.
     """
     is_visible = query_owner[:, :, :, None] == key_owner[:, :, None, :]
     distance = jnp.expand_dims(key_slots, 0) - jnp.expand_dims(query_slots, 1)
@@ -288,7 +289,7 @@ def relative_buckets(distance: np.ndarray) -> np.ndarray:
     per_direction = BUCKETS // 2
     exact = per_direction // 2  # smaller distances have a bucket each
     size = np.abs(distance)
-    # 0 at the distance `exact`, 1 at `MAX_DISTANCE`.
+    # 0 at the distance `exact`, 1 at `MAX_DISTANCE`. The maximum avoids log(0); smaller distances than `exact` do not use it.
     log_share = np.log(np.maximum(size, 1).astype(np.float32) / exact) / math.log(MAX_DISTANCE / exact)
     log_bucket = exact + (log_share * (per_direction - exact)).astype(np.int32)
     bucket = np.where(size < exact, size, np.minimum(log_bucket, per_direction - 1))

@@ -1,7 +1,4 @@
-"""Attention of long packed rows on TPUs, as one kernel that keeps the scores on the chip.
-
-The kernel is JAX's splash attention, which also skips blocks of scores outside a window.
-"""
+"""Attention of long packed rows on TPUs by JAX's splash attention, which keeps scores on the chip and skips those outside windows."""
 
 from functools import lru_cache
 from typing import Any
@@ -42,7 +39,7 @@ def fused(
 ) -> Float[Array, "g r l heads f"]:
     """Softmax attention inside each sentence of a row.
 
-    The context's mesh splits `g` over the batch axes, and heads over the axis `model` if its size divides their number.
+    The context's mesh splits `g` over the batch axes, and heads over the axis `model` if its size divides the number of key heads.
 
     Args:
       query: already scaled; with grouped keys, its axis `each` has the query heads of one key head.
@@ -75,7 +72,7 @@ def fused(
     by_head = P(BATCH_AXES, None, None, "model" if splits_heads else None)
     specs = (by_head, by_head, by_head, P(BATCH_AXES))
     sharded = jax.shard_map(attend_on_device, in_specs=specs, out_specs=by_head, check_vma=False)
-    return sharded(query.astype(value.dtype), key.astype(value.dtype), value, owner)
+    return sharded(query.astype(value.dtype), key.astype(value.dtype), value, owner)  # queries and keys may be float32
 
 
 @lru_cache(maxsize=64)
@@ -88,7 +85,7 @@ def _kernel(heads: int, slots: int, window: int, causal: bool, interpret: bool) 
     if window or causal:
         visible_before = window or None  # number of earlier slots that a token sees; None: all
         visible_after = 0 if causal else window
-        mask = splash.LocalMask((slots, slots), (visible_before, visible_after), 0)
+        mask = splash.LocalMask((slots, slots), (visible_before, visible_after), offset=0)
     blocks = splash.BlockSizes(
         block_q=block, block_kv=block, block_q_dkv=block, block_kv_dkv=block, block_q_dq=block, block_kv_dq=block
     )

@@ -89,7 +89,7 @@ class PairHead:
 
 
 def sizes(config: Settings) -> dict[str, Any]:
-    """Reads the architecture's fields in `SIZES`, which the config must have, and `pad_id`."""
+    """Reads the architecture's fields in `SIZES`, which the config must have, and `pad_id`, 0 if it is null or absent."""
     return {field: config[key] for field, key in SIZES.items()} | {"pad_id": config.get("pad_token_id") or 0}
 
 
@@ -113,7 +113,7 @@ def activation(config: Settings, key: str = "hidden_act", default: str = "gelu")
 
 
 def rotary(config: Settings, default_theta: float, *, layer_type: str = "", theta_key: str = "rope_theta") -> LayerKind:
-    """Reads the rotary positions of a kind of layer, without a window.
+    """Reads the rotary positions of a kind of layer, without its window; raises `InputError` if they are not implemented.
 
     Args:
       config: has `rope_parameters` (shared by all layers, or per type of layer), or the older keys `theta_key` and
@@ -128,7 +128,7 @@ def rotary(config: Settings, default_theta: float, *, layer_type: str = "", thet
         parameters = (parameters.get(layer_type) or {}) | scaling
     else:
         parameters = scaling or parameters
-    rope_type = parameters.get("rope_type") or parameters.get("type") or "default"
+    rope_type = parameters.get("rope_type") or parameters.get("type") or "default"  # `type` is the older key
     is_implemented = rope_type in ("default", "linear", "llama3")
     rotates_whole_head = parameters.get("partial_rotary_factor", 1.0) == 1.0
     lacks_types = bool(layer_type) and is_shared  # the family has parameters per type of layer, the config has one set
@@ -168,7 +168,7 @@ def rope_parameters(kind: LayerKind) -> dict[str, Any]:
 
 
 def layer_types(config: Settings, default: Sequence[str]) -> list[str]:
-    """Reads each layer's type, `FULL` or `SLIDING`; without `layer_types` in the config, they are `default`."""
+    """Reads each layer's type, `FULL` or `SLIDING` (else `InputError`); without `layer_types` in the config, they are `default`."""
     types = config.get("layer_types") or list(default)
     for layer_type in types:
         refuse_others({"layer_types": layer_type}, {"layer_types": (FULL, SLIDING)})
@@ -191,7 +191,7 @@ def with_windows(architecture: Architecture, config: Settings, default_types: Se
     """A copy with the config's window in layers of type `SLIDING`; `default_types` are the types if the config has none."""
     width = config.get("sliding_window", 4096)
     window = 0 if width is None else width - int(architecture.causal)  # a causal `width` counts the token itself
-    full = architecture.kind(0)
+    full = architecture.kind(0)  # all layers are of one kind so far
     sliding = dataclasses.replace(full, window=window)
     kinds = tuple(sliding if layer_type == SLIDING else full for layer_type in layer_types(config, default_types))
     return dataclasses.replace(architecture, kinds=kinds)

@@ -38,7 +38,7 @@ ACTIVATION_FUNCTIONS = {
 
 
 def expanded(vector: Float[Array, " d"], like: Float[Array, "... d"]) -> Float[Array, "... d"]:
-    """`vector` with leading axes of length 1, as many as `like` has, because the package allows no implicit rank promotion."""
+    """`vector` with leading axes of length 1 up to the rank of `like`, because the package allows no implicit rank promotion."""
     return jnp.expand_dims(vector, tuple(range(like.ndim - vector.ndim)))
 
 
@@ -117,8 +117,8 @@ def dropout(
     """
     if seeds is None or rate == 0.0:
         return x
-    bits = random_bits(x.shape, seeds[site])
-    return jnp.where(bits >= jnp.uint32(round(rate * 2**32)), x / (1.0 - rate), 0.0)
+    is_kept = random_bits(x.shape, seeds[site]) >= jnp.uint32(round(rate * 2**32))
+    return jnp.where(is_kept, x / (1.0 - rate), 0.0)
 
 
 def drophead(rate: float, seed: Integer[Array, " 2"], tokens: Tokens, *, heads: int) -> Float[Array, "g r l h"]:

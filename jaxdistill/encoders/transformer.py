@@ -46,8 +46,7 @@ class Embeddings(nnx.Module):
         self.word = table(architecture.vocab_size, zero_row=architecture.pad_id)
         self.position = table(architecture.max_positions) if architecture.position_table else None
         self.token_type = table(architecture.token_types) if architecture.token_types else None
-        has_norm = architecture.embedding_norm
-        self.norm = Norm(width, architecture.layer_norm_eps, architecture.norm) if has_norm else None
+        self.norm = Norm(width, architecture.layer_norm_eps, architecture.norm) if architecture.embedding_norm else None
         projects = architecture.embedding_projected or width != architecture.hidden_size
         self.projection = Linear(width, architecture.hidden_size, rngs=rngs) if projects else None
 
@@ -182,7 +181,7 @@ class Transformer(nnx.Module):
         Args:
           key: random key of dropout and DropHead; None: nothing is dropped.
           remat: recompute each layer in the backward pass instead of keeping its activations.
-          gather: collects the shards of one period of stacked layers, before the loop runs it.
+          gather: collects the shards of one period of stacked layers, before the loop runs it; `dict` leaves them as they are.
         """
         architecture = self.architecture
         embedding_seeds, layer_seeds = self.draw_seeds(key)

@@ -14,8 +14,17 @@ from jaxdistill.objectives.trans_encoder import TransEncoder as TransEncoder
 from jaxdistill.objectives.weighted import Weighted as Weighted
 
 KINDS: dict[str, type] = {
-    "ckd": CKD, "congen": ConGen, "contrastive": Contrastive, "cosent": CoSENT, "embedding": Embedding, "gist": GIST,
-    "gram": Gram, "listwise": Listwise, "simcse": SimCSE, "simtde": SimTDE, "trans_encoder": TransEncoder,
+    "ckd": CKD,
+    "congen": ConGen,
+    "contrastive": Contrastive,
+    "cosent": CoSENT,
+    "embedding": Embedding,
+    "gist": GIST,
+    "gram": Gram,
+    "listwise": Listwise,
+    "simcse": SimCSE,
+    "simtde": SimTDE,
+    "trans_encoder": TransEncoder,
     "weighted": Weighted,
-}  # fmt: skip
-"""By the names that configs use."""
+}
+"""Objectives by the names that configs use."""

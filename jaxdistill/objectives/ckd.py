@@ -7,8 +7,7 @@ equation 5; the default temperature of 0.05 is SimCSE's, because the paper names
 github.com/caskcsg/sentemb. Equation 6 adds a linear projection to the teacher's width, which is the student's head
 (`student.head=linear`, `student.keep_head=False`).
 
-Options cover the differences between paper and code. The paper's temperature is fixed, the code learns it from e^-1 on
-(`learned_scale="log"`). The code's teacher runs with dropout (`teacher.dropout`), the paper's without.
+Unlike the paper, the code learns the temperature (`learned_scale="log"`), and its teacher has dropout (`teacher.dropout`).
 
 Deliberate differences from the code:
   * All devices share one queue, in the train state and in every checkpoint, and negatives come from the whole batch. In the
@@ -60,7 +59,8 @@ class CKD(Objective):
         logit_scale = scale(params, self.temperature, self.learned_scale)
         queue = push(state, teacher_vectors)
         batch_size = teacher_vectors.shape[0]
-        # Of the oldest batch, the first rows stay negatives, as in the code, which cuts off the end of [batch, queue].
+        # The ring holds whole batches. Of the oldest, only the first rows (1 to `batch_size`) stay negatives, so that exactly
+        # `queue_size` earlier vectors are. The code keeps the same ones: it cuts off the end of [batch, queue].
         rows_of_oldest = (self.queue_size - 1) % batch_size + 1
         queries = logit_scale * student_vectors[:, None]
         lse, _ = softmax_over_ring(queries, queue, expired=(rows_of_oldest, batch_size), starts_full=False)

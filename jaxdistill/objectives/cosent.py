@@ -41,6 +41,5 @@ class CoSENT(Objective):
         loss = jax.nn.softplus(jax.nn.logsumexp(jnp.where(is_ordered, differences / self.temperature, HIDDEN)))
         agreeing_count = jnp.sum((is_ordered & (differences < 0.0)).astype(jnp.float32))
         ordered_count = jnp.maximum(jnp.sum(is_ordered.astype(jnp.float32)), 1.0)
-        order = agreeing_count / ordered_count
-        metrics = {"prediction": jnp.mean(cosines), "label": jnp.mean(labels), "order": order}
+        metrics = {"prediction": jnp.mean(cosines), "label": jnp.mean(labels), "order": agreeing_count / ordered_count}
         return jnp.full(labels.shape, loss), state, metrics

@@ -55,8 +55,7 @@ class Listwise(Objective):
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
         """The loss of each query. `order` is the share of candidates whose margins have the same sign for both models."""
-        candidates = len(self.views) - 1
-        teacher_scores = jax.lax.stop_gradient(teacher.sentences[:, 0, :candidates])
+        teacher_scores = jax.lax.stop_gradient(teacher.sentences[:, 0, : len(self.views) - 1])  # [b k], of candidates
         vectors = unit(student.sentences) if self.similarity == "cosine" else student.sentences
         # HIGHEST: TPUs and GPUs would round the operands, by more than close candidates differ.
         scores = jnp.einsum("be,bke->bk", vectors[:, 0], vectors[:, 1:], precision=jax.lax.Precision.HIGHEST)

@@ -67,7 +67,7 @@ class SimCSE(Objective):
             logits = logit_scale * products(vectors[:, 0], vectors[:, 1])
             if views == 3:
                 negatives = logit_scale * products(vectors[:, 0], vectors[:, 2])
-                log_weights = math.log(self.negative_weight) * jnp.eye(count, dtype=jnp.float32)
+                log_weights = math.log(self.negative_weight) * jnp.eye(count, dtype=jnp.float32)  # elsewhere factor 1
                 logits = jnp.concatenate([logits, negatives + log_weights], axis=1)
             lse = jax.nn.logsumexp(logits, axis=1)
         cosine = jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)

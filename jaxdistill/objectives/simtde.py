@@ -63,7 +63,7 @@ class SimTDE(Objective):
         return tuple(names)
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
-        """A random matrix for each layer or embedding that is compared, if the widths differ; no state."""
+        """A random matrix for each layer or embedding that is compared, if widths differ. Raises `InputError` for too many layers."""
         if sizes.layers > sizes.teacher_layers > 0 and self.hidden_weight > 0:
             raise InputError(
                 f"the student has {sizes.layers} layers, more than the teacher's {sizes.teacher_layers}; "
@@ -77,8 +77,7 @@ class SimTDE(Objective):
         shape = (sizes.hidden, sizes.teacher_hidden)
         matrices = {}
         for name, matrix_key in zip(names, jax.random.split(key, len(names)), strict=True):
-            matrix = sizes.hidden**-0.5 * jax.random.normal(matrix_key, shape, jnp.float32)
-            matrices[f"matrix/{name}/kernel"] = matrix
+            matrices[f"matrix/{name}/kernel"] = sizes.hidden**-0.5 * jax.random.normal(matrix_key, shape, jnp.float32)
         return matrices, ()
 
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: Encoded) -> LossAux:
@@ -122,7 +121,7 @@ class SimTDE(Objective):
         layers, teacher_layers = len(student.hidden), len(teacher.hidden)
         if self.hidden_map == "last":
             target_layers = range(teacher_layers - layers, teacher_layers)
-        else:
+        else:  # the last layers are paired, and those before them by their share of the depth
             target_layers = [round((layer + 1) * teacher_layers / layers) - 1 for layer in range(layers)]
         total = jnp.float32(0.0)
         for layer, target in enumerate(target_layers):

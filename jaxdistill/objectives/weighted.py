@@ -92,7 +92,7 @@ class Weighted(Objective):
     compares_texts = combined("compares_texts", any)
     logits = combined("logits", any)
     largest_label = combined("largest_label", min)
-    similarity = combined("similarity", lambda similarities: next(filter(None, similarities), ""))
+    similarity = combined("similarity", lambda similarities: next(filter(None, similarities), ""))  # at most one is set
 
     @property
     def any_width(self) -> bool:
@@ -172,13 +172,14 @@ class SourceTerms(NamedTuple):
     """Two sets: indices of the student's views, and of the teacher's, that no trained term reads."""
 
 
-def terms_of_sources(objective: Objective, sources: Sequence[str]) -> list[SourceTerms]:
-    """The terms that each source trains: those that its entry in `sources` names, such as `embedding+gram`; all if it is empty."""
+def terms_of_sources(objective: Objective, entries: Sequence[str]) -> list[SourceTerms]:
+    """The terms that each source of text trains, by its entry in `entries` (`data.objectives`), such as `embedding+gram`.
+    An empty entry stands for all terms; without entries, the list is empty. Raises `InputError` if a name or a term has no match."""
     terms = objective.terms if isinstance(objective, Weighted) else ()
     names = [term.name for term in terms]
-    names_by_source = [source.split("+") if source else names for source in sources]
+    names_by_source = [entry.split("+") if entry else names for entry in entries]
     named = {name for source_names in names_by_source for name in source_names}
-    if sources and named != {*names}:
+    if entries and named != {*names}:
         raise InputError(
             f"data.objectives names {', '.join(sorted(named))}, but config.objectives has {', '.join(names) or 'none'}; each of these "
             "must have a source, and each source one of these, or an empty name for all."

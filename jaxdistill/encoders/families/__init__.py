@@ -23,7 +23,7 @@ SAME = {"camembert": "roberta", "xlm-roberta": "roberta", "new": "gte", "qwen2":
 
 
 def family(model_type: str) -> ModuleType:
-    """The module that reads and writes checkpoints of `model_type`."""
+    """The module that reads and writes checkpoints of `model_type`; raises `InputError` if there is none."""
     if model_type in plugins.families:
         return plugins.families[model_type]
     if str(model_type).replace("_", "-") not in model_types():
@@ -35,7 +35,7 @@ def family(model_type: str) -> ModuleType:
 
 
 def model_types() -> list[str]:
-    """The model types that can be read, in order, with `_` written as `-`."""
+    """The model types that can be read, sorted, with `_` written as `-`."""
     files = {module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)}
     return sorted(files | SAME.keys() | plugins.families.keys())
 

@@ -49,6 +49,6 @@ def config(architecture: Architecture) -> hugging_face.Settings:
         "layer_norm_eps": architecture.layer_norm_eps,
         "hidden_dropout_prob": architecture.hidden_dropout,
         "attention_probs_dropout_prob": architecture.attention_dropout,
-        **({"head_dim": architecture.head_size} if architecture.head_size else {}),
+        **({"head_dim": architecture.head_size} if architecture.head_size else {}),  # not in BERT, likewise the next
         **({"rope_parameters": hugging_face.rope_parameters(architecture.kind(0))} if architecture.kinds else {}),
     }

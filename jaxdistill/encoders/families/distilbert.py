@@ -34,5 +34,5 @@ def architecture(config: Settings) -> Architecture:
 
 def config(architecture: Architecture) -> Settings:
     short_names = {long: short for short, long in LONG_NAMES.items()}
-    unused = ("type_vocab_size", "layer_norm_eps")
+    unused = ("type_vocab_size", "layer_norm_eps")  # DistilBERT has no token types, and its epsilon is fixed
     return {short_names.get(key, key): value for key, value in bert.config(architecture).items() if key not in unused}

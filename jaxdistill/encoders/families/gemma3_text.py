@@ -1,7 +1,4 @@
-"""Gemma 3's text model, causal or not, such as EmbeddingGemma.
-
-Norms before and after each block multiply by 1 + weight. Some layers have a window, and their own rotary positions.
-"""
+"""Gemma 3's text model, causal or not, such as EmbeddingGemma. Some layers have a window, and their own rotary positions."""
 
 import dataclasses
 
@@ -34,7 +31,7 @@ def architecture(config: Settings) -> Architecture:
     rotary = hugging_face.rotary(unscaled, 10_000.0, layer_type=SLIDING, theta_key="rope_local_base_freq")
     local = dataclasses.replace(rotary, window=window)
     full = hugging_face.rotary(config, 1_000_000.0, layer_type=FULL)
-    # `kinds` has the rotary positions, so that `llama` gets none to read.
+    # `kinds` has the rotary positions, so that `llama` gets none to read. Gemma has no `mlp_bias`.
     llama_config = config | {"rope_parameters": None, "rope_scaling": None, "mlp_bias": False}
     return llama.architecture(
         {"head_dim": 256, "num_key_value_heads": 4} | llama_config,
@@ -51,10 +48,11 @@ def architecture(config: Settings) -> Architecture:
 
 
 def config(architecture: Architecture) -> Settings:
-    """The inverse of `architecture`; without causality it writes `use_bidirectional_attention`, which halves the window."""
+    """The inverse of `architecture`, which halves `sliding_window` if `use_bidirectional_attention` is set."""
     # Defaults, because a cut encoder may lack layers of a type.
     local = next((kind for kind in architecture.kinds if kind.window), LayerKind(window=256, theta=10_000.0))
     full = next((kind for kind in architecture.kinds if not kind.window), LayerKind(theta=1_000_000.0))
+    # `is_causal` is left out because `sliding_window` below is computed for its default, true.
     shared = {key: value for key, value in llama.config(architecture).items() if key not in ("is_causal", "mlp_bias")}
     activation = shared.pop("hidden_act")
     return shared | {
@@ -63,7 +61,7 @@ def config(architecture: Architecture) -> Settings:
         "use_bidirectional_attention": not architecture.causal,
         "sliding_window": local.window + 1 if architecture.causal else 2 * local.window,
         "layer_types": hugging_face.written_layer_types(architecture),
-        "rope_theta": full.theta,
+        "rope_theta": full.theta,  # for older transformers, likewise the next; newer ones read `rope_parameters`
         "rope_local_base_freq": local.theta,
         "rope_parameters": {FULL: hugging_face.rope_parameters(full), SLIDING: hugging_face.rope_parameters(local)},
     }

@@ -1,7 +1,4 @@
-"""Llama, and models with its body: pre-norm, RMSNorm, rotary positions, grouped keys, a gated feed-forward network.
-
-EuroBERT is Llama with bidirectional attention.
-"""
+"""Llama, and models with its body: pre-norm, RMSNorm, rotary positions, grouped keys, a gated feed-forward network."""
 
 from typing import Any
 
@@ -29,7 +26,7 @@ NAMES = {
 
 def architecture(config: hugging_face.Settings, **variations: Any) -> Architecture:
     """Reads a `config.json`; `variations` are the fields in which a related family differs."""
-    if config.get("model_type") == "eurobert":
+    if config.get("model_type") == "eurobert":  # Llama with bidirectional attention
         hugging_face.refuse_others(config, hugging_face.ENCODER)
         config = {"rms_norm_eps": 1e-5} | config
         variations = {"family": "eurobert", "causal": False}
@@ -73,8 +70,8 @@ def config(architecture: Architecture) -> hugging_face.Settings:
         "attention_bias": architecture.attention_bias,
         "mlp_bias": architecture.output_bias,
         "is_causal": architecture.causal,
-        "rope_theta": architecture.kind(0).theta,
+        "rope_theta": architecture.kind(0).theta,  # for older transformers; newer ones read `rope_parameters`
         "rope_parameters": hugging_face.rope_parameters(architecture.kind(0)),
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": True,  # the folder has no output layer
         "use_cache": False,
     }

@@ -1,4 +1,4 @@
-"""Mistral: Llama with a window; for E5-Mistral and other decoders used as sentence encoders."""
+"""Mistral: Llama with a window and without biases; for E5-Mistral and other decoders used as sentence encoders."""
 
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture

@@ -24,7 +24,7 @@ NAMES = {
 
 
 def periodic_types(layers: int, period: int) -> list[str]:
-    """Types of layers of which 0, `period`, 2 * `period` and so on have full attention."""
+    """Types of layers: every `period`-th has full attention, from the first on, the others a window."""
     return [SLIDING if layer % period else FULL for layer in range(layers)]
 
 
@@ -43,7 +43,7 @@ def architecture(config: Settings) -> Architecture:
         **hugging_face.sizes(config),
         activation=hugging_face.activation(config, "hidden_activation"),
         layer_norm_eps=config.get("norm_eps", 1e-5),
-        hidden_dropout=config.get("embedding_dropout", 0.0),
+        hidden_dropout=config.get("embedding_dropout", 0.0),  # of all layers too, whatever `mlp_dropout` is
         attention_dropout=config.get("attention_dropout", 0.0),
         position_table=False,
         kinds=tuple(local if layer_type == SLIDING else full for layer_type in types),
@@ -76,7 +76,7 @@ def config(architecture: Architecture) -> Settings:
         "layer_types": types,
         # transformers before 5 reads this instead of `layer_types`.
         **({"global_attn_every_n_layers": periods[0]} if periods else {}),
-        "global_rope_theta": full.theta,
+        "global_rope_theta": full.theta,  # for older transformers, likewise the next; newer ones read `rope_parameters`
         "local_rope_theta": local.theta,
         "rope_parameters": {FULL: hugging_face.rope_parameters(full), SLIDING: hugging_face.rope_parameters(local)},
     }

@@ -39,6 +39,7 @@ def architecture(config: hugging_face.Settings) -> Architecture:
         if "n_positions" in config:
             # For longer texts, the checkpoints' own code stretches rotary positions, which is not supported.
             max_positions = config.get("max_trained_positions", config["n_positions"])
+            # `swiglu`, the only `activation_function` in `READABLE`, gates with silu.
             config |= {"max_position_embeddings": max_positions, "hidden_act": "silu"}
     return bert.architecture(
         {"hidden_act": "silu", "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} | config,

@@ -1,7 +1,4 @@
-"""Qwen3: Llama with norms of queries and keys. Qwen2 (GTE-Qwen2, Stella): Llama with biases of queries, keys and values.
-
-Some checkpoints of both have windows in the upper layers.
-"""
+"""Qwen3: Llama with norms of queries and keys. Qwen2 (GTE-Qwen2, Stella): Llama with biases of queries, keys and values."""
 
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture
@@ -20,7 +17,7 @@ def architecture(config: Settings) -> Architecture:
         plain = llama.architecture(settings, family="qwen3", query_key_norm=True)
     if not config.get("use_sliding_window"):
         return plain
-    full_layers = config.get("max_window_layers", 28)
+    full_layers = config.get("max_window_layers", 28)  # the layers above these have a window
     default_types = [FULL if layer < full_layers else SLIDING for layer in range(plain.layers)]
     return hugging_face.with_windows(plain, config, default_types)
 

@@ -16,4 +16,4 @@ def architecture(config: Settings) -> Architecture:
 
 
 def config(architecture: Architecture) -> Settings:
-    return bert.config(architecture) | {"bos_token_id": 0, "eos_token_id": 2}
+    return bert.config(architecture) | {"bos_token_id": 0, "eos_token_id": 2}  # transformers' defaults
