@@ -93,7 +93,7 @@ class Embedder:
             name = (model.default_prompt or "") if prompt_name is None else prompt_name
             kind, texts = "prompt", {"": "", NO_PROMPT: ""} | model.prompts
         if name not in texts:
-            known = list(filter(None, texts))
+            known = list(filter(None, texts))  # without the empty name
             hint = did_you_mean(name, known)
             raise InputError(f"{kind} {name!r} is unknown to {model.source}; it has: {', '.join(known)}.{hint}")
         return texts[name]
@@ -144,8 +144,8 @@ class Embedder:
         if truncate_dim is not None:
             check_size("truncate_dim", truncate_dim, self.width, "the width of the vectors")
 
-        def truncated(vectors: Float[np.ndarray, "n _"]) -> Float[np.ndarray, "n _"]:
-            vectors = vectors[:, :truncate_dim]
+        def postprocessed(vectors: Float[np.ndarray, "n _"]) -> Float[np.ndarray, "n _"]:
+            vectors = vectors[:, :truncate_dim]  # all if it is None
             return unit_rows(vectors).astype(np.float32) if normalize_embeddings else vectors
 
         ids, offsets = [], []
@@ -156,9 +156,9 @@ class Embedder:
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
             vectors = self.encode_ids(ids, advance=advance, params=params, batch_size=batch_size, tokens=wants_tokens)
         if wants_tokens:
-            result = [TokenVectors(truncated(rows), spans) for rows, spans in zip(vectors, offsets, strict=True)]
+            result = [TokenVectors(postprocessed(rows), spans) for rows, spans in zip(vectors, offsets, strict=True)]
         else:
-            result = truncated(vectors)
+            result = postprocessed(vectors)
         return result[0] if isinstance(sentences, str) else result
 
     encode_query = partialmethod(encode, role="query")
@@ -210,7 +210,7 @@ class Embedder:
         ids, first_lengths = [], []
         for encoding in self.model.encodings(pairs):
             ids.append(np.asarray(encoding.ids, np.int32))
-            first_lengths.append(encoding.type_ids.count(0))
+            first_lengths.append(encoding.type_ids.count(0))  # all, if the tokenizer has no types
         with counted(len(ids), "sentences", shown=show_progress_bar) as advance:
             lengths = np.array(first_lengths, np.int64)
             scores = self.encode_ids(ids, first_lengths=lengths, advance=advance, params=params)[:, 0]
@@ -248,7 +248,7 @@ class Embedder:
         results: Any = [None] * len(ids) if tokens else np.zeros((len(ids), self.width), np.float32)
         # `pairwise` dispatches the next batch before this one is fetched; the extra item makes a pair of the last batch.
         for (rows, result), _ in pairwise(chain(running, [((), None)])):
-            vectors = np.asarray(result)[: len(rows), 0]  # of [groups, 1, ...]; the last groups are padding
+            vectors = np.asarray(result)[: len(rows), 0]  # of [groups, 1, ...], a sentence each; the last ones pad
             if tokens:
                 for row, padded in zip(rows, vectors, strict=True):
                     results[row] = padded[: len(ids[row])].copy()  # a slice would keep the whole batch in memory
@@ -270,7 +270,7 @@ class Embedder:
             longest = len(ids[order[start]])
             multiple = math.ceil(longest / lengths[-1]) * lengths[-1]
             shortest_fit = next((length for length in lengths if length >= longest), multiple)
-            length = max(min(shortest_fit, self.model.max_length), longest)
+            length = max(min(shortest_fit, self.model.max_length), longest)  # `longest` may exceed the model's maximum
             most = max(batch_size * SLOTS_PER_SENTENCE // length, 1)  # sentences in a full batch
             rows = order[start : start + most]
             # Few counts, because each is compiled: a power of two or a full batch, rounded up to a multiple of the devices.

@@ -42,17 +42,17 @@ def student_text(
     `InputError` for chunks of an impossible length, or if a view or the targets (`of_rows`) need rows that are not split."""
     views, chunking = objective.student_views, None
     if data.chunk_tokens:
-        other_columns = {SECOND, *PAIRS, *dict(data.columns)} - {TEXT}
-        pairs = [view for view in views if view in other_columns]
-        if pairs or of_rows:
-            reader = f"the view {pairs[0]} reads" if pairs else "the teacher's targets are of"
+        needs_rows = {SECOND, *PAIRS, *dict(data.columns)} - {TEXT}  # with chunks, rows have the column `text` only
+        views_of_rows = [view for view in views if view in needs_rows]
+        if views_of_rows or of_rows:
+            reader = f"the view {views_of_rows[0]} reads" if views_of_rows else "the teacher's targets are of"
             raise InputError(f"data.chunk_tokens={data.chunk_tokens} must be 0, because {reader} whole rows.")
         prompts = [student.role_prompts[role] for portion in text_portions(data) for role in portion.roles]
         around = tokens_around(student.tokenizer, prompts)
         check_size("data.chunk_tokens", data.chunk_tokens, length, "the maximum length", least=around + 1)
         if data.chunk_least:
             check_size("data.chunk_least", data.chunk_least, data.chunk_tokens, "data.chunk_tokens", least=around + 1)
-        most = data.chunk_tokens - around
+        most = data.chunk_tokens - around  # `Chunking` counts a chunk's own tokens
         least = max(0, data.chunk_least - around)
         chunking = Chunking(tokenizer=student.tokenizer, most=most, least=least)
     return tokenised_text(data, student, views, length=length, chunking=chunking, progress=progress)
@@ -61,7 +61,7 @@ def student_text(
 def tokenised_text(
     data: Data, model: SentenceModel, views: Sequence[str], *, length: int, progress: bool, chunking: Chunking | None
 ) -> TokenStore:
-    """The text tokenised for `model`, at most `length` tokens per sentence; raises `InputError` if too much of it is unknown."""
+    """The text tokenised for `model`, at most `length` tokens per sentence; raises `InputError` if too much is unknown to its tokenizer."""
     store = build_store(
         split_specs(data.text), tokenizer=model.tokenizer, max_length=length, cache_folder=cache_folder(data.cache_folder),
         columns=dict(data.columns) or (TEXT,), prompts=model.role_prompts, roles=sentence_roles(data), dedupe=data.dedupe,
@@ -94,19 +94,19 @@ def check_reads(data: Data, model: SentenceModel, views: Sequence[str], store: T
 
 def _check_unknown(data: Data, model: SentenceModel, column: str, unknown: words.Unknown) -> None:
     """Logs how much of a column is unknown; raises `InputError` if it is more than `data.max_unknown`."""
-    share = max(unknown.shares)
+    share = max(unknown.shares)  # of tokens and of characters
     if share:
         log.info("column %s, tokenizer of %s: %s unknown", column, model.source, unknown)
     if share > data.max_unknown:
         raise InputError(
             f"the tokenizer of {model.source} does not know the text of column {column}: {unknown} are unknown. Use a model for this "
             "language, a fresh student with its own vocabulary (--config=FILE.py:PRESET:student=fresh), or allow it with "
-            f"--config.data.max_unknown={min(1.0, share + 0.01):.2f}"
+            f"--config.data.max_unknown={min(1.0, share + 0.01):.2f}"  # enough after rounding, too
         )
 
 
 def columns_of_views(store: TokenStore, views: Sequence[str]) -> list[str]:
-    """The columns that views read: a view that is not a column reads `text` and, if the text has it, `second`."""
+    """The columns of `store` that `views` read. A view that is not a column reads `text` and, if the text has it, `second`."""
     names = set(views)
     if not names <= set(store.columns):
         names |= {TEXT, SECOND}
@@ -125,8 +125,8 @@ def columns_read(data: Data, views: Sequence[str]) -> dict[str, str]:
 def sampled_ids(data: Data, views: Sequence[str], model: SentenceModel, most: int) -> list[np.ndarray]:
     """Token ids of at most `most` evenly spaced sentences, truncated to the lesser of `data.max_length` and the model's."""
     texts = evenly_sampled(chain.from_iterable(prompted_rows(data, views, model)), most)
-    longest = data.max_length or model.max_length
-    return [np.asarray(encoding.ids[:longest], np.int32) for encoding in model.encodings(texts)]
+    # `encodings` has truncated to the model's length already; a `data.max_length` of 0 is none.
+    return [np.asarray(encoding.ids[: data.max_length or None], np.int32) for encoding in model.encodings(texts)]
 
 
 def prompted_rows(data: Data, views: Sequence[str], model: SentenceModel) -> Iterator[list[str]]:

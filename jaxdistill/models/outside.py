@@ -16,7 +16,7 @@ from jaxdistill.models.checkpoints.model import is_hub_model, locate, prompt_tex
 from jaxdistill.models.vectors import sigmoid
 
 PREFIX = "sentence_transformers:"  # begins the name of a cross-encoder that sentence-transformers loads and runs
-PAIRS = 512  # pairs scored in one call; signals such as Ctrl-C are handled between calls
+PAIRS_PER_CALL = 512  # signals such as Ctrl-C are handled between calls
 
 
 def loaded(class_name: str, model: str, **options: Any) -> Any:
@@ -26,7 +26,7 @@ def loaded(class_name: str, model: str, **options: Any) -> Any:
     except ImportError as error:
         raise InputError(f"{model} needs torch ({error}): pip install sentence-transformers torch") from None
     with foreign_errors(f"sentence-transformers cannot load {model}"):
-        source = model if is_hub_model(model) else str(locate(model))  # it downloads from the hub itself
+        source = model if is_hub_model(model) else str(locate(model))  # the class downloads by itself
         return getattr(sentence_transformers, class_name)(source, **options)
 
 
@@ -37,12 +37,12 @@ def content_digest(model: str) -> str:
 
         return Path(huggingface_hub.snapshot_download(model, local_files_only=True)).name  # the folder of a commit
     folder = locate(model)
-    names = [name for name in file_names(folder) if not name.endswith(".md")]
+    names = [name for name in file_names(folder) if not name.endswith(".md")]  # cards change no vector
     return hashlib.sha256("".join(f"{name} {digest_of_file(folder / name)} " for name in names).encode()).hexdigest()
 
 
 class Reranker:
-    """A cross-encoder, also a causal one, that sentence-transformers runs; it never runs code that comes with a model."""
+    """A cross-encoder, also a causal one, that sentence-transformers runs. Code that comes with a model never runs."""
 
     def __init__(self, source: str, *, prompt: str = "", max_length: int = 0, batch_size: int = 32):
         """`source` begins with `PREFIX`; `prompt` is a prompt's name or text; `max_length` 0 is the model's own."""
@@ -56,7 +56,7 @@ class Reranker:
         self._prompt = prompt_text(self._model.prompts, prompt) if prompt else None
 
     def digest(self) -> str:
-        """SHA-256 of everything that determines its scores."""
+        """SHA-256 of everything that determines the scores."""
         settings = content_digest(self._name), self._model.max_seq_length, self._prompt
         return hashlib.sha256(f"{PREFIX} {settings}".encode()).hexdigest()
 
@@ -68,11 +68,11 @@ class Reranker:
 
         pairs = list(zip(first, second, strict=True))
         batches = []
-        for begin in range(0, len(pairs), PAIRS):
+        for begin in range(0, len(pairs), PAIRS_PER_CALL):
             with foreign_errors(f"sentence-transformers cannot score pairs with {self.source}"):
                 batch = self._model.predict(
-                    pairs[begin : begin + PAIRS], prompt=self._prompt, batch_size=self._batch_size,
-                    activation_fn=torch.nn.Identity(), show_progress_bar=False,
+                    pairs[begin : begin + PAIRS_PER_CALL], prompt=self._prompt, batch_size=self._batch_size,
+                    activation_fn=torch.nn.Identity(), show_progress_bar=False,  # logits
                 )  # fmt: skip
             batches.append(np.asarray(batch, np.float32))
             show_progress_bar(len(batch))

@@ -48,11 +48,10 @@ def resolved_layers(choice: str, context: ModelContext, model: SentenceModel) ->
     if kind != "greedy" or not number.isdecimal() or not 0 < int(number) <= depth:
         return choice  # `surgery.from_layers` reads or refuses it
     ids = sampled_ids(context.data, context.student_views, model, 512)
-    dtype = dtype_of(context.precision)
 
     def vectors(layers: Sequence[int]) -> Float[np.ndarray, "n e"]:
         part = from_layers(model, ",".join(map(str, layers)))
-        return Embedder(part, compute_dtype=dtype).encode_ids(ids)
+        return Embedder(part, compute_dtype=dtype_of(context.precision)).encode_ids(ids)
 
     log.info("student: choosing %s of %d layers on %d sentences", number, depth, len(ids))
     chosen = greedy(vectors, depth, int(number))
@@ -75,7 +74,7 @@ def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: 
     score = 1.0  # of all layers
     while len(layers) > count:
         score, layers = closest([[layer for layer in layers if layer != dropped] for dropped in layers])
-    # A layer that was dropped early may now be worth more than one that was kept.
+    # A layer that was dropped early may now be worth more than one that was kept. If all are kept, there is none.
     while count < depth:
         dropped = [layer for layer in range(depth) if layer not in layers]
         swapped_score, swapped = closest([sorted({*layers} - {old} | {new}) for old in layers for new in dropped])
@@ -115,12 +114,12 @@ def pruned(model: SentenceModel, units: int, energies: Mapping[str, Float[Array,
 
 def unit_energies(context: ModelContext, model: SentenceModel) -> dict[str, np.ndarray]:
     """Maps the path of each layer to the energies of its units on a sample of the training text."""
-    ids = sorted(sampled_ids(context.data, context.student_views, model, 1024), key=len)
-    longest = min(context.data.max_length or model.max_length, model.max_length)
+    ids = sorted(sampled_ids(context.data, context.student_views, model, 1024), key=len)  # so batches have like lengths
+    longest = min(context.data.max_length or model.max_length, model.max_length)  # as `sampled_ids` truncates
     total = dict[str, np.ndarray]()
     for start in range(0, len(ids), BATCH):
         batch = ids[start : start + BATCH]
-        length = min(longest, 1 << (len(batch[-1]) - 1).bit_length())  # the next power of two
+        length = min(longest, 1 << (len(batch[-1]) - 1).bit_length())  # the next power of two; the last is the longest
         tokens = pad(batch, length=length, count=BATCH, pad_id=model.definition.architecture.pad_id)
         for path, energies in jax.device_get(energies_of(model.definition, model.params, tokens)).items():
             total[path] = total.get(path, 0.0) + energies

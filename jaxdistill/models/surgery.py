@@ -27,7 +27,7 @@ POSITIONS_PER_WORD, POSITIONS = 4, 32
 
 
 def layer_indices(choice: str, depth: int) -> tuple[int, ...]:
-    """The indices, among `depth` layers, that `choice` names; `even:3` of 6 are 1, 3, 5, so the last is always kept."""
+    """The indices, among `depth` layers, that `choice` names; `even:3` of 6 are 1, 3, 5: the last layer of each third."""
     kind, _, number = choice.partition(":")
     try:
         if kind == "last":
@@ -120,7 +120,7 @@ def plain_architecture(old: Architecture, family: str, **changes: Any) -> Archit
         "pooler", "pad_id", "hidden_dropout", "attention_dropout", "drophead",
     )  # fmt: skip
     fields: dict[str, Any] = {name: getattr(old, name) for name in copied}
-    fields |= {"max_positions": old.longest, "token_types": old.token_types or 2}
+    fields |= {"max_positions": old.longest, "token_types": old.token_types or 2}  # both families have a table
     return Architecture(family=family, **(fields | changes))
 
 

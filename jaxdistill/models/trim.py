@@ -50,6 +50,7 @@ def trimmed(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
     entry_of_id = {id: entry for entry, id in ids.items()}
     post_processor = content.get("post_processor") or {}
     processors = post_processor.get("processors", [post_processor])
+    # Special tokens of the vocabulary, for unknown text, and of the post-processor.
     special = {token["content"] for token in content["added_tokens"] if token["special"]} | {model.get("unk_token")}
     if model.get("unk_id") is not None:
         special.add(model["vocab"][model["unk_id"]][0])
@@ -154,7 +155,7 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
     `data.columns` are read, also those that the training does not use, because the student may be for more languages."""
     columns = columns_of(dict(data.columns) or (TEXT,))
     architecture = model.definition.architecture
-    # These ids stay with any text: of padding, prompts and named special tokens, and those below RoBERTa's position offset.
+    # These ids stay with any text: of padding, prompts, named special tokens, and up to RoBERTa's padding, by whose id it counts positions.
     needed = {architecture.pad_id, *range(architecture.position_offset)}
     for prompt in model.prompts.values():
         needed |= set(model.tokenizer.encode(prompt).ids)
@@ -193,6 +194,7 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
     )  # fmt: skip
     saved = model.parameter_count - smaller.parameter_count
     log.info(f"vocabulary trimmed from {len(words):,} to {len(rows):,} tokens, which saves {saved:,} parameters")
+    # The tokenizer may have no entry for the padding.
     new_pad_id = rows.tolist().index(architecture.pad_id) if architecture.pad_id in rows else 0
     return smaller.with_architecture(vocab_size=len(rows), pad_id=new_pad_id)
 

@@ -35,7 +35,7 @@ def vectors_of_pairs(
 ) -> tuple[Float[np.ndarray, "rows e"], Integer[np.ndarray, " n"], Integer[np.ndarray, " n"]]:
     """Unit vectors of the distinct sentences, and for each pair the rows of its first and of its second sentence. `roles` lists the
     roles of all first, then of all second sentences; a sentence with two roles is embedded once for each."""
-    inputs = list(zip([*first, *second], roles or [""] * (len(first) + len(second)), strict=True))  # and their roles
+    inputs = list(zip([*first, *second], roles or [""] * (len(first) + len(second)), strict=True))  # (sentence, role)
     row_of_input = {distinct: row for row, distinct in enumerate(dict.fromkeys(inputs))}
     if roles:
         embed = partial(cast(RoleEmbed, embed), role=[role for _, role in row_of_input])

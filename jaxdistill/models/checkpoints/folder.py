@@ -38,8 +38,8 @@ CLASS_SETTINGS = (*tokenizers.NORMALIZER_SETTINGS, "do_basic_tokenize", "never_s
 
 
 def check_exportable(definition: EncoderDefinition) -> None:
-    """Raises `InputError` for a static encoder whose layers do not fold into its table; all other encoders are exportable."""
-    is_linear = not definition.dense or definition.dense_on_tokens  # which implies that all are linear
+    """Raises `InputError` for a static encoder that cannot be written as one table pooled by mean; all others can be exported."""
+    is_linear = not definition.dense or definition.dense_on_tokens  # true only if all are linear
     has_bias = any(isinstance(layer, Dense) and layer.bias for layer in definition.dense)
     folds = definition.pooling == static.POOLING and is_linear and not has_bias
     if definition.architecture.is_static and not folds:
@@ -94,7 +94,7 @@ def _portable(model: SentenceModel) -> SentenceModel:
     dense = (Dense(in_features=width, out_features=width), *definition.dense)
     pooling = dataclasses.replace(definition.pooling, tokens="cls")
     definition = dataclasses.replace(definition, pooling=pooling, dense=dense)
-    return dataclasses.replace(model, definition=definition, params=model.params | params)
+    return dataclasses.replace(model, definition=definition, params=model.params | params)  # AutoModel reads the pooler
 
 
 def _write_table(model: SentenceModel, folder: Path) -> None:
@@ -104,7 +104,7 @@ def _write_table(model: SentenceModel, folder: Path) -> None:
         tensors = {"embeddings": table}
         # Stores equal rows once if that halves the table. Tries one dimension first, because sorting whole rows takes seconds.
         if 2 * len(np.unique(table[:, 0])) <= len(table):
-            rows, row_of_token = np.unique(table, axis=0, return_inverse=True)
+            rows, row_of_token = np.unique(table, axis=0, return_inverse=True)  # [v], in NumPy 2.0.0 [v, 1]
             if 2 * len(rows) <= len(table):
                 tensors = {"embeddings": rows, "mapping": row_of_token.reshape(-1).astype(np.int32)}
         max_length = model.max_length if model.max_length < static.MAX_LENGTH else None
@@ -134,8 +134,8 @@ def _write_transformer(model: SentenceModel, folder: Path) -> None:
         names |= head_names(architecture)
         config |= {
             "architectures": [entry.removesuffix("Model") + modules.CLASSIFIER for entry in config["architectures"]],
-            "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"},
-            "id2label": {"0": "LABEL_0"},
+            "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"},  # of the logits
+            "id2label": {"0": "LABEL_0"},  # transformers counts labels by this key
             "label2id": {"LABEL_0": 0},
         }
     else:
@@ -146,7 +146,7 @@ def _write_transformer(model: SentenceModel, folder: Path) -> None:
         params = {**zeros, **model.unread_pooler, **params}
         names = tensor_names(family_module.NAMES, params)
         if definition.pooling.averages_layers:
-            config["output_hidden_states"] = True
+            config["output_hidden_states"] = True  # else sentence-transformers does not average layers
         # `do_lower_case` is False: if the original model lower-cases text, tokenizer.json now says so.
         write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": False})
     write_safetensors(tensors_from_params(params, names), folder / "model.safetensors")
@@ -162,11 +162,11 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
     activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
     for index, layer in enumerate(definition.dense):
         kind = "Dense" if isinstance(layer, Dense) else "LayerNorm"
-        config: dict[str, Any] = {"dimension": layer.in_features}
+        config: dict[str, Any] = {"dimension": layer.in_features}  # of a LayerNorm
         if isinstance(layer, Dense):
             config = {name: getattr(layer, name) for name in ("in_features", "out_features", "bias")}
             config["activation_function"] = activations[layer.activation]
-        if definition.dense_on_tokens and not is_static:
+        if definition.dense_on_tokens and not is_static:  # a static table pools by itself, before all layers
             config["module_input_name"] = modules.TOKENS
         dense.append((kind, config, tensors_from_params(params, modules.dense_names(index, layer))))
     chain = [(modules.STATIC if is_static else "Transformer", {}, {})]

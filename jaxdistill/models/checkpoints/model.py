@@ -82,7 +82,7 @@ def read_card(folder: Path, source: str) -> dict[str, tuple[str, ...]]:
         values = value if isinstance(value, list) else [value]
         return tuple(text for text in values if isinstance(text, str))
 
-    base_models = texts(data.get("base_model")) if (folder / MARK).is_file() else ()
+    base_models = texts(data.get("base_model")) if (folder / MARK).is_file() else ()  # only exports have `MARK`
     return {"base_models": base_models or (public_name(source),), "languages": texts(data.get("language"))}
 
 
@@ -196,7 +196,7 @@ class SentenceModel:
         return dataclasses.replace(self, definition=dataclasses.replace(self.definition, normalize=False))
 
     def frozen_params(self, mesh: Mesh) -> FrozenParams:
-        """The parameters as `place_frozen` takes them. Except on CPUs, the arrays of layers that repeat are in lists, to be stacked."""
+        """The parameters for `place_frozen`, which moves them to devices. Except on CPUs, it gets lists of repeated layers' arrays to stack."""
         return with_stacks(self.definition.architecture, mesh, self.params, list)
 
     def with_length(self, length: int) -> "SentenceModel":
@@ -258,7 +258,7 @@ def _with_positions(architecture: Architecture, length: int, folder: Path) -> Ar
     """The architecture for texts of `length` tokens, which may be more than `config.json` says unless there is a table of positions."""
     if architecture.position_table or length <= architecture.longest:
         return architecture
-    if architecture.family == "nomic_bert":  # its reference code rescales the positions of longer texts
+    if architecture.family == "nomic_bert":  # its own code rescales the positions of longer texts; ours cannot
         logger.warning("%s: texts are cut at %d tokens", folder, architecture.longest)
         return architecture
     return dataclasses.replace(architecture, max_positions=length)
@@ -304,9 +304,9 @@ def _transformer_params(definition: EncoderDefinition, folder: Path, *, frozen: 
     if definition.pooling.tokens == "pooler" and POOLER + "kernel" not in params:
         raise InputError(f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks.")
     if definition.reads_pairs:
-        names = head_names(definition.architecture)
-        head = {name: tensor for name, tensor in tensors.items() if name in names.values()}
-        params |= params_from_tensors(head, names, shapes, source=str(folder))
+        names_of_head = head_names(definition.architecture)  # no prefix, so read apart; other tensors are refused
+        head = {name: tensor for name, tensor in tensors.items() if name in names_of_head.values()}
+        params |= params_from_tensors(head, names_of_head, shapes, source=str(folder))
         if len(params.get(TOKEN_TYPES, ())) > 1 and not passes_token_types(folder):
             logger.warning("%s: both sentences of a pair are of token type 0, as tokenizer_config.json says", folder)
             params[TOKEN_TYPES] = np.repeat(params[TOKEN_TYPES][:1], len(params[TOKEN_TYPES]), axis=0)
@@ -315,7 +315,7 @@ def _transformer_params(definition: EncoderDefinition, folder: Path, *, frozen: 
 
 
 def _trained_pooler(tensors: Mapping[str, np.ndarray], width: int) -> Arrays:
-    """BERT's pooler in a checkpoint, under any prefix. Empty if it has none, or one of zeros, which exports have for a missing one."""
+    """BERT's pooler in a checkpoint, under any prefix. Empty if there is none, or if it is zero: exports write zeros for a missing one."""
     pooler = {}
     for name, tensor in tensors.items():
         for path, suffix, shape in ((POOLER + "kernel", "weight", (width, width)), (POOLER + "bias", "bias", (width,))):

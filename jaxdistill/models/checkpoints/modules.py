@@ -36,7 +36,7 @@ TEXT_SETTINGS = (
     "tokenizer_args", "tokenizer_kwargs", "processor_kwargs", "config_args", "config_kwargs", "processing_kwargs",
     "model_args", "model_kwargs", "query_length", "document_length", "query_expansion", "tokenizer_name_or_path",
 )  # fmt: skip
-"""Settings of the Transformer module that change how sentence-transformers reads text or builds the encoder."""
+"""Settings of the Transformer module that change how sentence-transformers reads text or builds the encoder, unless False, 0 or empty."""
 HARMLESS_SETTINGS = (
     "trust_remote_code", "revision", "cache_dir", "token", "local_files_only", "use_fast", "padding_side", "padding", "truncation",
     "chat_template", "attn_implementation", "torch_dtype", "dtype", "unpad_inputs", "use_memory_efficient_attention",
@@ -55,11 +55,11 @@ class Modules:
     transformer: Path  # folder of `config.json`, weights and tokenizer
     is_static: bool  # whether that folder holds a table of token vectors instead, see `checkpoints/static.py`
     pooling: Pooling | None  # None if no module pools
-    dense: Sequence[tuple[Dense | SentenceNorm, Path]]  # the layers after pooling, each with its folder
+    dense: Sequence[tuple[Dense | SentenceNorm, Path]]  # dense layers and norms, each with its folder
     normalize: bool
     max_length: int  # maximum tokens per sentence; 0: not stated
-    lower_case: bool
-    similarity: str
+    lower_case: bool  # whether text is lower-cased before it is tokenised
+    similarity: str  # `cosine` or `dot`
     prompts: dict[str, str]
     default_prompt: str | None
 
@@ -69,7 +69,7 @@ class Modules:
         config = read_settings(self.transformer / "config.json") if self.pooling is None else {}
         if not any(name.endswith(CLASSIFIER) for name in config.get("architectures") or ()):
             return 0
-        return len(config["id2label"]) if "id2label" in config else config.get("num_labels", 2)
+        return len(config["id2label"]) if "id2label" in config else config.get("num_labels", 2)  # as in transformers
 
 
 def read_modules(folder: Path) -> Modules:
@@ -81,7 +81,7 @@ def read_modules(folder: Path) -> Modules:
     file = folder / "config_sentence_transformers.json"
     general = read_settings(file) if file.exists() else {}
     readable = {"model_type": ("SentenceTransformer", "CrossEncoder"), "similarity_fn_name": ("cosine", "dot")}
-    refuse_others(general, readable | {"truncate_dim": ()}, file=file)  # `teacher.dims` truncates a teacher's vectors
+    refuse_others(general, readable | {"truncate_dim": ()}, file=file)  # no value of it; `teacher.dims` truncates
     is_static = kinds[0] == STATIC
     is_cross_encoder = general.get("model_type") == "CrossEncoder"
     pooling = static.POOLING if is_static else _pooling(dict(entries))
@@ -90,17 +90,18 @@ def read_modules(folder: Path) -> Modules:
     for index, (kind, path) in enumerate(entries):
         if kind not in ("Dense", "LayerNorm", "Normalize"):
             continue
-        file = path / "config.json"
-        config = {} if kind == "Normalize" and not file.exists() else read_settings(file)
-        reads_tokens = "Pooling" in kinds[index:]
-        vectors = [TOKENS if reads_tokens else "sentence_embedding"]
-        refuse_others(config, {"module_input_name": vectors, "module_output_name": vectors}, file=file)
+        layer_file = path / "config.json"
+        config = {} if kind == "Normalize" and not layer_file.exists() else read_settings(layer_file)
+        reads_tokens = "Pooling" in kinds[index:]  # a pooling is still to come
+        names = [TOKENS if reads_tokens else "sentence_embedding"]  # the one that is allowed
+        refuse_others(config, {"module_input_name": names, "module_output_name": names}, file=layer_file)
         if kind != "Normalize":
-            layer = _layer(kind, config, file)
+            layer = _layer(kind, config, layer_file)
             dense.append((layer, path))
+            # A Dense on tokens must commute with the pooling, see `ORDER`, and say that it reads tokens: by default, it reads sentences.
             commutes = pools_mean and isinstance(layer, Dense) and layer.activation == "identity"
             if reads_tokens and not (commutes and config.get("module_input_name") == TOKENS):
-                kinds[index] = f"{kind} on tokens"  # which is in no supported order
+                kinds[index] = f"{kind} on tokens"  # `ORDER` has no such kind, so this is refused below
     if not ORDER.fullmatch(" ".join(kinds)) or (is_cross_encoder and len(kinds) > 1):
         raise InputError(
             f"{folder}/modules.json has the modules {', '.join(kinds):.200}; Transformer or StaticEmbedding, then WeightedLayerPooling, "
@@ -146,7 +147,7 @@ def _layer(kind: str, config: dict[str, Any], file: Path) -> Dense | SentenceNor
 
 def _transformer_options(root: Path, *, is_cross_encoder: bool) -> dict[str, Any]:
     """The settings of the Transformer module, in `sentence_bert_config.json` or a similar name. Empty without such a file."""
-    file = min(root.glob("sentence_*_config.json"), default=None)
+    file = min(root.glob("sentence_*_config.json"), default=None)  # old releases name it by the family
     if file is None:
         return {}
     options = read_settings(file)
@@ -192,15 +193,14 @@ def _pooling(folders: Mapping[str, Path]) -> Pooling | None:
 def _averaged_layers(folder: Path) -> str:
     """The entry of `LAYER_CHOICES` that a WeightedLayerPooling averages. For other weights, a text that `Pooling` refuses."""
     config = read_settings(folder / "config.json")
-    depth = config.get("num_hidden_layers", 12)
+    depth = config.get("num_hidden_layers", 12)  # this and the next are the module's defaults
     start = config.get("layer_start", 4)
     weights = read_checkpoint(folder)["layer_weights"]  # one for each hidden state from `start` to `depth`
     averaged = tuple(start + np.flatnonzero(weights))
     if averaged and np.ptp(weights[weights != 0.0]) <= 1e-6 and len(weights) == depth + 1 - start:  # equal weights
         for choice in LAYER_CHOICES:
             # An encoder of fewer than 3 layers has no last four states; its `last4` would be `all`.
-            is_possible = choice != "last4" or depth >= 3
-            if is_possible and Pooling(tokens="mean", layers=choice).indices(depth) == averaged:
+            if (choice != "last4" or depth >= 3) and Pooling(tokens="mean", layers=choice).indices(depth) == averaged:
                 return choice
     return f"{weights.tolist()} from layer {start} on"
 

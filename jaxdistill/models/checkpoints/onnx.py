@@ -89,7 +89,7 @@ def trace(model: SentenceModel, folder: Path, file: Path) -> None:
     with torch.no_grad(), warnings.catch_warnings(action="ignore"):
         program = torch.onnx.export(
             _module_to_trace(model, folder).eval(),
-            # Separate tensors, because a shared one would become a single input.
+            # Separate tensors, because a shared one would become a single input; torch would take a size of 1 as fixed.
             kwargs={name: torch.ones((2, 7), dtype=torch.int64) for name in names},
             dynamic_shapes={name: any_size for name in names},
             input_names=names,
@@ -131,8 +131,8 @@ def _module_to_trace(model: SentenceModel, folder: Path) -> Any:
         def __init__(self):
             super().__init__()
             self.body = auto_class.from_pretrained(folder, attn_implementation="eager")
-            chain = [] if definition.reads_pairs else SentenceTransformer(str(folder), device="cpu")
-            self.modules_after = torch.nn.ModuleList(list(chain)[1:])
+            modules = [] if definition.reads_pairs else list(SentenceTransformer(str(folder), device="cpu"))
+            self.modules_after = torch.nn.ModuleList(modules[1:])  # the first one is the body
 
         def forward(self, input_ids, attention_mask, token_type_ids=None):
             types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}

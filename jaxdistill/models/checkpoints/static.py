@@ -55,7 +55,7 @@ def read(folder: Path) -> tuple[Architecture, Float[np.ndarray, "v d"], tokenize
         max_length = read_settings(folder / "config.json").get("max_length", 512)  # model2vec's default
     else:
         truncation = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).truncation
-        max_length = truncation["max_length"] if truncation else None
+        max_length = truncation["max_length"] if truncation else None  # of the file: `tokenizer` has none
     check_finite(table, name, folder)
     architecture = architecture_of(table, dropped_id(tokenizer) if is_model2vec else -1)
     return architecture, table, tokenizer, min(max_length or MAX_LENGTH, MAX_LENGTH)
@@ -73,6 +73,6 @@ def folded(definition: EncoderDefinition, params: Mapping[str, np.ndarray]) -> t
     for index in range(len(definition.dense)):
         table = table @ np.asarray(params[f"dense/{index}/kernel"], np.float32)
     dropped = definition.architecture.dropped_id
-    if dropped >= 0:
+    if dropped >= 0:  # programs that count the token in the mean get vectors of the same direction
         table[dropped] = 0.0
     return dataclasses.replace(definition, architecture=architecture_of(table, dropped), dense=()), {TABLE: table}

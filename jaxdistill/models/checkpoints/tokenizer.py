@@ -99,7 +99,7 @@ def passes_token_types(folder: Path) -> bool:
     input_names = _settings(folder / CONFIG).get("model_input_names")
     if input_names is not None:
         return "token_type_ids" in input_names
-    return _class_of(folder) in (None, *TYPED_CLASSES)
+    return _class_of(folder) in (None, *TYPED_CLASSES)  # None: transformers takes the model type's class, often BERT's
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -224,8 +224,8 @@ def tokenizer_json(content: Mapping[str, Any], indent: int | None = None) -> str
 
 
 def _decimal(value: float) -> str:
-    """A decimal that the tokenizers library reads as exactly this float. The library parses the digits as a float and divides by a
-    power of ten, so it rounds twice; a score that is off by one bit may change how a text is split."""
+    """A decimal that the tokenizers library reads as exactly this float. The library parses the digits (64 bits) as a float and
+    divides by a power of ten, so it rounds twice; a score that is off by one bit may change how a text is split."""
     exact = Decimal(abs(value))
     for places in range(15, 20):
         nearest = int((exact * 10**places).to_integral_value())

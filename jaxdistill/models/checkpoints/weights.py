@@ -1,7 +1,6 @@
 """Maps a checkpoint's tensors to parameters, and back.
 
-Files are safetensors or PyTorch's `pytorch_model.bin`, single or sharded. Kernels are transposed, because torch stores
-`[out, in]`.
+Files are safetensors or PyTorch's `pytorch_model.bin`, single or sharded. Kernels are transposed, because torch stores `[out, in]`.
 """
 
 import json
@@ -38,7 +37,7 @@ def first_file(folder: Path, names: Sequence[str], content: str) -> Path:
 
 
 def read_checkpoint(folder: Path) -> Arrays:
-    """All tensors of the checkpoint in `folder`, by their names in the file; raises `InputError` if it has a LoRA adapter."""
+    """All tensors of the checkpoint in `folder`, by their names in the file; raises `InputError` for a LoRA adapter, or no weights."""
     refuse_adapter(folder)
     names = [name + end for name in ("model.safetensors", "pytorch_model.bin") for end in ("", ".index.json")]
     files = [first_file(folder, names, "weights")]
