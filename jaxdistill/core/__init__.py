@@ -159,7 +159,7 @@ class TrainState(NamedTuple):
     """The student's averaged parameters; None if the trained ones are evaluated and exported."""
 
     @property
-    def evaluated(self) -> Params:
+    def evaluated_params(self) -> Params:
         """The student's parameters that are evaluated and exported."""
         return self.params["student"] if self.average is None else self.average
 
