@@ -125,7 +125,7 @@ def encode(
             with writing(path), drafted(path) as draft:
                 _write_output(draft, path.suffix, folder / VECTORS, read_rows() if keep_text else None)
                 write_note(path, origin, counts)
-            for leftover in path.parent.glob(f".{glob.escape(path.name[:200])}.*.part"):
+            for leftover in path.parent.glob(f".{glob.escape(path.name[:200])}.*.part"):  # also of killed commands
                 shutil.rmtree(leftover)
         processes.wait("the file is written")
     if processes.is_first():
@@ -175,7 +175,7 @@ def _write_output(path: Path, suffix: str, vectors_file: Path, sentences: Iterat
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.encode`."""
-    options, _ = parse(encode, arguments, show_progress_bar=True, output=tyro.MISSING)
+    options, _ = parse(encode, arguments, show_progress_bar=True, output=tyro.MISSING)  # MISSING: required
     log_to_stdout()
     with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}):
         encode(**options)

@@ -174,7 +174,7 @@ def evaluate(
 def _evaluate(options: dict[str, Any], load: Callable[..., Model], out: str) -> EvaluationResult:
     """Scores the models that `options` name on the sets that they name, and writes the results to `out`.
     `load` makes a `Model` from a name; it is `_model` without its first three arguments."""
-    cited_rows = [papers.cited(reference, "paper") for reference in options["paper"]]
+    paper_rows = [papers.cited(reference, "paper") for reference in options["paper"]]
     path = local(out, "out")
     is_folder = out.endswith("/") or path.is_dir()
     file = page = None
@@ -194,7 +194,7 @@ def _evaluate(options: dict[str, Any], load: Callable[..., Model], out: str) -> 
     with processes.agreed() as facts:
         plan = suite.planned(tasks, sources)
         if not plan.sets:
-            raise InputError(next(iter(plan.absent), "the tasks have no set."))
+            raise InputError(next(iter(plan.absent), "the tasks have no set."))  # `absent` says why each is
         for line in plan.absent:
             _print_error(f"skipped: {line}")
         scored_files = {path.resolve() for _, test_set in plan.sets for path in test_set.paths}
@@ -203,6 +203,7 @@ def _evaluate(options: dict[str, Any], load: Callable[..., Model], out: str) -> 
             raise InputError(f"whiten={min(both)} is a test set of this evaluation; fit on another text.")
         digests = {test_set.name: test_set.digest() for _, test_set in plan.sets}
         facts |= digests | {"absent": plan.absent}
+    # Replaces only results of the same models, sets and options.
     existing = [path for path in (file, page) if path and path.exists()]
     if file and existing:
         with foreign_errors(f"{existing[0]} is not of evaluate; move it, or give another out"):
@@ -214,7 +215,7 @@ def _evaluate(options: dict[str, Any], load: Callable[..., Model], out: str) -> 
     references = {name: load(options[name], is_index=name == "index_model") for name in reference_names}
     rows, failed = _scored_models(options, load, plan, references)
     score_names = dict.fromkeys(name for row in rows for name in row["scores"])
-    cited_rows = [row.only(score_names) for row in cited_rows]
+    shown_paper_rows = [row.only(score_names) for row in paper_rows]
     content = {
         "protocol": {test_set.name: test_set.protocol for _, test_set in plan.sets},
         "seed": transfer.SEED,
@@ -224,7 +225,7 @@ def _evaluate(options: dict[str, Any], load: Callable[..., Model], out: str) -> 
         "absent": plan.absent,
         "failed": failed,
         "models": rows,
-        "papers": [{"label": row.label, "tables": row.tables, "scores": row.scores} for row in cited_rows],
+        "papers": [{"label": row.label, "tables": row.tables, "scores": row.scores} for row in shown_paper_rows],
         "inputs": options,
         "files": digests,
     }
@@ -293,7 +294,7 @@ def _model(
     dtype = dtype_of(options["precision"])
     embedders = [Embedder(model, compute_dtype=dtype, batch_size=batch_size) for model in models]
     whiten = options["whiten"]
-    digests = [model.digest() for model in models]
+    digests = [model.digest() for model in models]  # and whatever else changes vectors; float32 adds nothing
     if whiten:
         digests += ["whiten", content_digest(whiten)]
     digests += [name for embedder in embedders if (name := embedder.compute_dtype.name) != "float32"]
@@ -318,12 +319,10 @@ def _model(
     def whitened(embed: Embed) -> Embed:
         return (lambda sentences: whitening()(np.asarray(embed(sentences)))) if whiten else embed
 
-    # A scorer of pairs raises `InputError` when it is asked for vectors.
+    # A scorer of pairs raises `InputError` when it is asked for vectors, from which whitening is fitted.
     functions: dict[str, Any] = {"embed": embed, "timed": local_embed, "query": embed, "document": embed}
     if has_vectors or whiten:
-        functions = {
-            role: EmbeddingCache(whitened(partial(embed, role=role))) for role in ROLES
-        }  # `query` and `document`
+        functions = {role: EmbeddingCache(whitened(partial(embed, role=role))) for role in ROLES}  # query, document
         functions["embed"] = EmbeddingCache(whitened(embed))
         functions["timed"] = whitened(partial(first.encode, batch_size=geometry.BATCH_SIZE))
     return Model(
@@ -340,7 +339,7 @@ def _model(
 
 def truncated(model: Model, width: str) -> Model:
     """The model with the first `width` numbers of each vector, scaled to unit length; likewise its index model.
-    Raises `InputError` if `width` is not a number from 1 to the width of the vectors."""
+    Raises `InputError` if the model has no vectors, or `width` is not a number from 1 to their width."""
     if not model.width:
         raise InputError(f"dims={width}: {model.name} scores pairs and has no vectors to truncate.")
     if not width.isdecimal() or not 0 < int(width) <= model.width:
@@ -377,7 +376,7 @@ def _scored(model: Model, plan: suite.Suite) -> dict[str, Any]:
         "digest": model.digest,
         "parameters": model.parameters,
         "size_bytes": model.size_bytes,
-        "vector_bytes": 4 * model.width,
+        "vector_bytes": 4 * model.width,  # in float32
         **model.reading,
         "seconds": round(time.perf_counter() - start, 1),
         "scores": suite.with_averages(scores, failed),
@@ -404,7 +403,7 @@ def main(arguments: Sequence[str]) -> None:
             print(report.as_text(report.score_table(report.entries_of(result.results)), width=200))
         if result.results_file:
             print(f"written to {result.report or result.results_file}")
-        processes.wait("reported")
+        processes.wait("reported")  # the error below ends all processes
         if failures := report.failures(result.results):
             raise InputError(f"{len(failures)} of the evaluations or models failed; the lines above say why.")
 

@@ -77,7 +77,8 @@ def restored_student(run: Workdir, steps: Sequence[int]) -> SentenceModel:
         needs = f"{CONFIG}, {STUDENT} and {CHECKPOINTS}"
         raise InputError(f"{run.folder} is not a workdir with checkpoints (a sweep removes them); it needs {needs}.")
     checkpoints = Checkpoints(run, read_only=True)
-    params = mean_params(checkpoints.restore_alone(step).evaluated for step in steps)
+    params = mean_params(checkpoints.restore_alone(step).evaluated_params for step in steps)
+    # `evaluated` drops a head that the student does not keep; `exported` sets the prompt that the folder names.
     return config.student.exported(config.student.evaluated(student.with_params(params)))
 
 

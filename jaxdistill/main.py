@@ -92,7 +92,7 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
     config = configs.load_config(spec)
     names = configs.option_names(config)
     for argument in others:
-        if matched := re.match(r"--?(?:no)?config\.([^=]+)", argument):
+        if matched := re.match(r"--?(?:no)?config\.([^=]+)", argument):  # `--noconfig.X`: False
             configs.check_option(names, matched[1], flag="--config.")  # config_flags would show a traceback
     argv = ["jaxdistill.main", *others]
     values = _define_flags(config, argv)
@@ -121,12 +121,12 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
         dry_run=values.dry_run,
         compile_for=values.compile_for,
         check=values.check or "",
-        command=f"python -m jaxdistill.main {shlex.join(shown_arguments)}",
+        command=f"python -m jaxdistill.main {shlex.join(shown_arguments)}",  # without the user's folder
     )
 
 
 def _spec_and_others(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """The last value of `--config`, or an empty string; and all other arguments, with `--config.X VALUE` joined to `--config.X=VALUE`."""
+    """The last `--config`, or an empty string; and all other arguments, with `--config.X VALUE` or `--workdir VALUE` joined by `=`."""
     joined: list[str] = []
     for argument in arguments:
         is_value = not re.match(r"-\D", argument)  # -1 is a value too

@@ -222,7 +222,7 @@ def mine(
     corpus_columns = {TEXT: corpus_column}
     pair_rows = read(sources_of(pairs, pair_columns, argument="pairs"), pair_columns)
     texts = questions(pair_rows, read(sources_of(corpus, corpus_columns, argument="corpus"), corpus_columns))
-    # These limits exclude the nearest candidates, so more are needed. `min_score` excludes only the farthest.
+    # All limits but `min_score` exclude the nearest candidates, so more are needed. Positives are added as in sentence-transformers.
     candidates_per_negative = 1 if (max_score, absolute_margin, relative_margin) == (None, None, None) else 10
     range_max = range_max or range_min + candidates_per_negative * num_negatives + max(map(len, texts.positives))
     if num_negatives < 1 or not 0 <= range_min <= range_max - num_negatives:
@@ -286,7 +286,7 @@ def _mined(texts: Questions, models: Models, limits: Mapping[str, Any], output_f
         if scorer is None:
             return scores_of_pairs(query_vectors, document_vectors, query_rows, document_rows, dot=is_dot)
 
-        def score(block: Any, advance: Advance, scorer: Embedder | Reranker = scorer) -> np.ndarray:
+        def score(block: Any, advance: Advance, scorer: Embedder | Reranker = scorer) -> np.ndarray:  # bound: not None
             queries = [texts.queries[row] for row, _ in block]
             documents = [texts.documents[row] for _, row in block]
             return scorer.score(queries, documents, logits=models.logits, show_progress_bar=advance)[:, None]
@@ -294,18 +294,18 @@ def _mined(texts: Questions, models: Models, limits: Mapping[str, Any], output_f
         pairs: Any = np.stack([query_rows, document_rows], axis=1)
         pairs_digest = hashlib.sha256(pairs.tobytes()).hexdigest()
         key = _digest(models.scorer_digest(), precision, models.logits, json.dumps(texts), pairs_digest)
-        return cached_vectors(folder, key, score, pairs, 1, what="scoring pairs", progress=models.progress)[:][:, 0]
+        return cached_vectors(folder, key, score, pairs, 1, what="scoring pairs", progress=models.progress)[:, 0]
 
     query_vectors = prompted_vectors(models.query_prompt, texts.queries, "queries")
     document_vectors = prompted_vectors(models.document_prompt, texts.documents, "documents")
     query_rows = np.arange(len(texts.queries))
     positive_counts = [len(positives) for positives in texts.positives]
     scores_of_positives = pair_scores(np.repeat(query_rows, positive_counts), np.concatenate(texts.positives))
-    positive_scores = np.split(scores_of_positives, np.cumsum(positive_counts)[:-1])
+    positive_scores = np.split(scores_of_positives, np.cumsum(positive_counts)[:-1])  # by query
     # The nearest documents may all be excluded (positives, the query itself), so as many more are searched: [queries, depth].
     depth = min(limits["range_max"] + max(map(len, texts.excluded)), len(texts.documents))
     blocks = (document_vectors[start : start + BLOCK_ROWS] for start in range(0, len(texts.documents), BLOCK_ROWS))
-    scores, rows = nearest(query_vectors[:], blocks, count=depth, dot=is_dot)
+    scores, rows = nearest(query_vectors, blocks, count=depth, dot=is_dot)
     if scorer:
         scores = pair_scores(np.repeat(query_rows, depth), rows.ravel()).reshape(rows.shape)
     negatives, negative_scores = hard_negatives(scores, rows, texts.excluded, positive_scores, **limits)
@@ -335,7 +335,7 @@ def _table_rows(
     names += ["score_positive", *(f"score_negative{suffix}" for suffix in suffixes)]
     table = []
     for query, count in enumerate(np.isfinite(scores).sum(axis=1).tolist()):
-        ranks_by_row = np.arange(count - count % len(suffixes)).reshape(-1, len(suffixes))
+        ranks_by_row = np.arange(count - count % len(suffixes)).reshape(-1, len(suffixes))  # whole rows only
         for positive, positive_score in zip(texts.positives[query], positive_scores[query], strict=True):
             for ranks in ranks_by_row:
                 cells = [texts.documents[row] for row in (positive, *negatives[query, ranks])]
@@ -350,7 +350,7 @@ def _digest(*facts: object) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.mine`."""
-    options, _ = parse(mine, arguments, show_progress_bar=True, output=tyro.MISSING)
+    options, _ = parse(mine, arguments, show_progress_bar=True, output=tyro.MISSING)  # MISSING: required
     log_to_stdout()
     mine(**options)
 

@@ -124,13 +124,14 @@ def plan(
     """The rows of a sweep: one for each config of `specs`, combination of options in `grid`, and seed. Parses the options of all, so
     that errors appear before any is trained. Values in `grid` override `options`, and `seeds` override both."""
     rows: dict[str, Row] = {}  # by point
-    for spec, grid_values, seed in itertools.product(specs, grid, seeds or [None]):
+    for spec, grid_values, seed_override in itertools.product(specs, grid, seeds or [None]):
         values = {**options, **grid_values}
-        if seed is not None:
-            values |= dict.fromkeys(in_every_stage(load_config(spec), "run.seed"), seed)
+        if seed_override is not None:
+            values |= dict.fromkeys(in_every_stage(load_config(spec), "run.seed"), seed_override)
         arguments = [f"--config={spec}", *(f"--config.{name}={value}" for name, value in values.items())]
         with errors_of(spec or "a sweep"):
             stages = parse_flags([*arguments, "--workdir=unused"]).stages
+        # What tells the points apart; seeds have a column of their own.
         swept = {"config": spec} if len(specs) > 1 else {}
         swept |= {name: value for name, value in grid_values.items() if not name.endswith("run.seed")}
         seed = stages[0].run.seed  # which the config or the grid may have set

@@ -108,7 +108,7 @@ def _set_objectives(config: ConfigDict, kinds: Sequence[str]) -> None:
     for kind in kinds:
         if kinds.count(kind) > 1:
             raise InputError(
-                f"objective {'+'.join(kinds)!r} names {kind} twice; in a config file, entries of config.objectives may have one `kind`."
+                f"objective {'+'.join(kinds)!r} names {kind} twice; in a config file, two of config.objectives may have the same `kind`."
             )
     if "objective" in config:
         del config.objective
@@ -248,9 +248,9 @@ def _refuse_unknown(options: Mapping[str, Any], allowed: Sequence[str], *, prefi
 
 
 def nested(config: Config) -> dict[str, dict[str, Any]]:
-    """All options by section, as JSON types (lists for tuples). A section that has kinds includes its `kind`."""
+    """All options by section, as JSON types (lists for tuples), with each `kind`. Several objectives are in `objectives`, by name."""
     options = json.loads(json.dumps({name: dataclasses.asdict(getattr(config, name)) for name in SECTIONS}))
-    objective = options.pop("objective")
+    objective = options.pop("objective")  # which, unlike students and teachers, has no field `kind`
     if isinstance(config.objective, Weighted):
         options["objectives"] = {
             term.name: {"kind": term.kind, "weight": term.weight, **values["objective"]}
@@ -274,7 +274,7 @@ def typed(value: Any, declared: Any, name: str) -> Any:
     if declared in (Columns, Sharding) and is_word_in_tuple:
         value = value[0]
     if declared == Columns and isinstance(value, str):
-        value = (("text", value),) if value else ()
+        value = (("text", value),) if value else ()  # the column of the sentences
     if declared == Sharding:
         declared = ShardingWord if isinstance(value, str) else ShardingRules
     origin = typing.get_origin(declared)

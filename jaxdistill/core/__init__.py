@@ -72,7 +72,7 @@ def refuse(rules: Sequence[tuple[object, str]]) -> None:
 
 
 def error_line(error: BaseException) -> str:
-    """The first line of a library's error: its message, or the name of its class if it has none."""
+    """The first line of a library's error: its message, or its class's name if it has none; with a hint if text is not in UTF-8."""
     name = type(error).__name__
     message = str(error).strip() or name
     if isinstance(error, KeyError):  # its message is only the key
@@ -159,7 +159,7 @@ class TrainState(NamedTuple):
     """The student's averaged parameters; None if the trained ones are evaluated and exported."""
 
     @property
-    def evaluated(self) -> Params:
+    def evaluated_params(self) -> Params:
         """The student's parameters that are evaluated and exported."""
         return self.params["student"] if self.average is None else self.average
 
@@ -184,7 +184,7 @@ class Encoded(NamedTuple):
 
 
 BATCH_AXES = ("slice", "data")
-"""Axes of the mesh that split a batch, see `mesh`."""
+"""Axes of the mesh that split a batch (`core/cluster/mesh.py`)."""
 LABELS = "labels"
 """The only teacher view of objectives whose targets are scores of sentence pairs: `[b, 1, k]` for the k pairs of a row."""
 SECOND = "second"
@@ -248,9 +248,9 @@ class Objective:
     scored: Sequence[str] = ("text", SECOND)
     """Columns whose pairs a teacher scores: the first one with each of the others."""
     logits: bool = False
-    """Whether a cross-encoder labels with logits instead of their sigmoids."""
+    """Whether a cross-encoder, as the teacher, labels with logits instead of their sigmoids."""
     similarity: str = "cosine"
-    """Similarity for which it trains the student's vectors: `cosine` or `dot`; empty: the teacher's, whose lengths are learned too."""
+    """Similarity for which it trains the student: `cosine` or `dot`; empty: the teacher's, as the lengths of its vectors are learned."""
     largest_label: float = float(np.inf)
     """Largest allowed magnitude of the user's own scores."""
     variant: str = ""

@@ -21,7 +21,7 @@ from jaxdistill.core import InputError, did_you_mean, runtime
 BATCH_SIZE = 128
 """Default batch size of programs that run a model, in sentences of 32 tokens."""
 BY_NAME = tyro.conf.arg(constructor=str, help_behavior_hint=lambda default: "")
-"""For an argument that may be an object in Python; the command line takes its name."""
+"""For an argument that may be an object in Python; the command line takes its name, and the help shows no default."""
 BY_NAMES = tyro.conf.arg(constructor=tuple[str, ...])
 """For an argument that may be several objects in Python; with `tyro.conf.UseAppendAction`, the option is repeated."""
 Listed = Annotated[
@@ -51,7 +51,7 @@ def parse(
     module = sys.modules[function.__module__]
     parsed, unknown = tyro.cli(
         functools.partial(as_dict, **defaults),
-        prog=f"python -m {module.__spec__.name if module.__spec__ else module.__name__}",
+        prog=f"python -m {module.__spec__.name if module.__spec__ else module.__name__}",  # not `__main__`
         description=module.__doc__,
         args=arguments,
         use_underscores=True,
@@ -98,8 +98,8 @@ class _Pipe(io.FileIO):
 
 
 def _unfailing(stream: Any) -> Any:
-    """Standard output or error, wrapped so that writing never fails.
-    It drops output that nobody can read, and replaces characters that it cannot encode."""
+    """Standard output or error, wrapped so that neither a closed pipe nor a character makes writing fail:
+    output that nobody can read is dropped, and characters that the encoding lacks are replaced."""
     if stream is None:  # the program was started without it
         return open(os.devnull, "w")
     if type(stream) is not io.TextIOWrapper:  # the stream of a notebook or a test

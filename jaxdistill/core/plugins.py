@@ -109,7 +109,7 @@ class Kinds:
             if isinstance(found, type) and self.is_kind(found):
                 return found
             kinds = [key for key, value in vars(module).items() if isinstance(value, type) and self.is_kind(value)]
-            available = [f"{spec}:{key}" for key in kinds] or [f"no frozen dataclass in {spec}"]
+            available = [f"{spec}:{key}" for key in kinds] or [f"no frozen dataclass with {self.member!r} in {spec}"]
         unknown = f"{self.section}.kind={name!r} is unknown; available: {', '.join(available)}."
         raise InputError(unknown + did_you_mean(name, available))
 

@@ -97,7 +97,7 @@ def last_line(error: BaseException) -> tuple[str, int] | None:
     return (f"error: {error}", error.status) if isinstance(error, InputError) else None
 
 
-@functools.cache
+@functools.cache  # so that one thread watches the memory
 def keep_freed() -> None:
     """Makes glibc keep freed memory, and return it to the system only while memory is scarce.
 
@@ -162,7 +162,7 @@ def keep_compiled() -> None:
     folder = os.environ.get("JAX_COMPILATION_CACHE_DIR") or str(cache_folder() / "compiled")
     jax.config.update("jax_compilation_cache_dir", folder)
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)  # by default 1.0
 
 
 def versions(*others: str) -> dict[str, str]:
@@ -223,7 +223,7 @@ def counted(total: int, unit: str, *, shown: bool | str | Advance) -> Iterator[A
 
 
 def duration(seconds: float) -> str:
-    """A duration in words: `40 s`, `2.4 minutes`, `3.1 hours`."""
+    """A duration in words, in hours or minutes if it is at least 1.5 of them: `40 s`, `2.4 minutes`, `3.1 hours`."""
     for unit, size in (("hours", 3600), ("minutes", 60)):
         if seconds >= 1.5 * size:
             return f"{seconds / size:,.1f} {unit}"

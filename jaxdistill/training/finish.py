@@ -45,7 +45,7 @@ def trained_student(run: Run, files: Workdir, record: dict[str, Any]) -> Sentenc
     def params_at(step: int) -> dict[str, np.ndarray]:
         restored = checkpoints.restore(run.program.like, run.program.shardings, step=step)
         assert restored is not None  # `restore` raises for a step that is not kept
-        return {path: meshes.on_host(array) for path, array in restored[0].evaluated.items()}
+        return {path: meshes.on_host(array) for path, array in restored[0].evaluated_params.items()}
 
     params = mean_params(map(params_at, averaged or [record["best_step"]]))
     checkpoints.close()

@@ -57,7 +57,7 @@ def train(run: Run, workdir: Workdir, *, callbacks: Sequence[Callback] = ()) -> 
             def evaluate(step: int, state: TrainState) -> None:
                 metrics.report(step)
                 with goodput.spent("evaluation"):
-                    scores = evaluator.evaluate(step, state.evaluated)
+                    scores = evaluator.evaluate(step, state.evaluated_params)
                 metrics.write(step, scores)
 
             def save(step: int, state: TrainState) -> None:

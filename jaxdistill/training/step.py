@@ -52,7 +52,7 @@ def make_train_step(
         with jax.named_scope("optimizer"), jax.numpy_dtype_promotion("standard"):
             updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
             params: Any = optax.apply_updates(state.params, updates)
-            averaged = average(optimizer_state, params, state.evaluated) if average else None
+            averaged = average(optimizer_state, params, state.evaluated_params) if average else None
         metrics = {"loss": loss, "gradient_norm": optax.tree.norm(gradient), **metrics}
         return TrainState(state.step + 1, params, optimizer_state, objective_state, state.key, averaged), metrics
 

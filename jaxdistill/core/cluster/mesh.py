@@ -23,7 +23,7 @@ from jaxdistill.core import BATCH_AXES, STACKED, Array, InputError, Params
 from jaxdistill.core.files import foreign_errors
 
 Rules = Sequence[tuple[str, Sequence[str]]]
-"""Each rule is a regular expression on a parameter's path, and the mesh's axis that splits each of its axes; empty: not split."""
+"""Each: a regular expression on a parameter's path and, for each of the parameter's axes, the mesh's axis that splits it; empty: none."""
 FrozenParams = Mapping[str, Array | list[Array]]
 """Parameters by path; the weights of stacked layers may be a list, of which `place_frozen` makes one array."""
 
@@ -36,7 +36,7 @@ PEAK_FLOPS_PER_S = {
 and /v6e, read on 22 November 2026, and NVIDIA's data sheets of the SXM modules."""
 
 QUEUE_RULE = (r"objective/.*\bring$", ("", BATCH_AXES, ""))
-"""Splits each batch of a queue over the devices, so that each device writes its part of a new batch locally."""
+"""Splits each batch of a queue (`Ring` in `core/ops/ring.py`) over the devices, so that each writes its part of a new batch locally."""
 
 
 def on_host(array: Array) -> np.ndarray:
@@ -73,9 +73,8 @@ def pack_groups(requested: int, mesh: Mesh, batch_size: int) -> int:
         lower = batch_size // devices * devices
         nearest = ", ".join(str(size) for size in (lower, lower + devices) if size)
         raise InputError(f"data.batch_size={batch_size} is not divisible by {devices} devices; nearest: {nearest}.")
-    # The common divisor makes groups equally large, the common multiple gives every device equally many.
-    groups = math.lcm(math.gcd(requested, batch_size), devices)
-    return groups if batch_size % groups == 0 else devices
+    # The common divisor makes groups equally large. The multiple, which divides the batch size too, gives every device equally many.
+    return math.lcm(math.gcd(requested, batch_size), devices)
 
 
 def local_groups(mesh: Mesh, groups: int) -> Integer[np.ndarray, " local"]:
@@ -180,7 +179,7 @@ def place_frozen(params: FrozenParams, shardings: Mapping[str, Any], dtype: DTyp
 
 
 def frozen_shapes(params: FrozenParams, dtype: DTypeLike) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes and dtypes of what `place_frozen` returns for the same arguments."""
+    """Shapes and dtypes of the arrays that `place_frozen` returns for the same `params` and `dtype`."""
     shapes = {}
     for path, array in params.items():
         layer = array[0] if isinstance(array, list) else array

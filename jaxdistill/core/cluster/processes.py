@@ -34,7 +34,7 @@ HEARTBEAT_SECONDS = 15
 VERDICT_SECONDS = HEARTBEAT_SECONDS + 5.0
 """Time to wait after an error. If another process's death caused it, JAX ends this one meanwhile, with a status for a restart."""
 FAILED = 1
-"""Exit status after an error other than `InputError`."""
+"""Exit status after an unexpected error."""
 
 
 class SharedError(InputError):
@@ -100,7 +100,7 @@ def may_have_others() -> bool:
     """Whether a launcher's variables or the kind of host suggest that this process is one of several."""
     if os.environ.get("JAX_NUM_PROCESSES") == "1":
         return False
-    if os.environ.get("JAX_COORDINATOR_ADDRESS") or "JOB_COMPLETION_INDEX" in os.environ:
+    if os.environ.get("JAX_COORDINATOR_ADDRESS") or "JOB_COMPLETION_INDEX" in os.environ:  # Kubernetes
         return True
     process_counts = [os.environ.get(name) or "1" for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")]
     if any(number != "1" for number in process_counts):

@@ -64,7 +64,7 @@ def fetched_files(address: str | Path) -> list[Path]:
 
 
 def fetched_folder(address: str | Path, patterns: Sequence[str]) -> Path:
-    """A local copy of the folder at an address, of the objects whose paths inside it match a pattern; raises `InputError` if none does."""
+    """A local copy of those objects in the folder at an address whose paths inside it match a pattern; raises `InputError` if none does."""
     address = checked_address(address)
     client, versions = objects(address)
     chosen = {
@@ -78,7 +78,7 @@ def fetched_folder(address: str | Path, patterns: Sequence[str]) -> Path:
 
 
 def objects(address: str) -> tuple[Any, dict[str, str]]:
-    """Lists the object at an address and those below it, as of a folder; for a glob, the objects that match.
+    """Lists the object at an address and those below it, as if it were a folder; for a glob, the objects that match.
     Returns fsspec's client of the store, and the version of each object by its address: a text that changes with the content."""
     import fsspec  # imported here: only addresses need it
 

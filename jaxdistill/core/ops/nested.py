@@ -39,7 +39,7 @@ class Nested(Objective):
         matrices_key, whole_key, *width_keys = jax.random.split(key, 2 + len(shorter))
         params, whole_state = self.objective.init(whole_key, sizes, seeds)
         if self._projected:
-            matrices = {
+            matrices = {  # of variance 1 / inputs
                 f"nested/{dim}/kernel": dim**-0.5 * jax.random.normal(matrix_key, (dim, sizes.width), jnp.float32)
                 for dim, matrix_key in zip(shorter, jax.random.split(matrices_key, len(shorter)), strict=True)
             }

@@ -38,7 +38,7 @@ def spread_out(vectors: Float[Array, "b v e"]) -> Float[Array, ""]:
     spread evenly over the sphere have `M1 = 0` and `M2 = 1/e`.
     Source: Zhang et al., Learning Spread-out Local Feature Descriptors, ICCV 2017 (arXiv 1708.06320)."""
     count, views, width = vectors.shape
-    pairs = float(max(count * (count - 1), 1))
+    pairs = float(max(count * (count - 1), 1))  # a batch of one has none
     off_diagonal = 1.0 - jnp.eye(count, dtype=jnp.float32)
     total = jnp.float32(0.0)
     for view in range(views):
