@@ -66,9 +66,10 @@ def read_json(path: Path) -> Any:
 
 
 def inside(root: Path, path: Path) -> Path:
-    """Returns `path`; raises `InputError` if it leads out of `root`."""
-    if not path.resolve().is_relative_to(root.resolve()):
-        raise InputError(f"{path} leads out of the model's folder {root}; copy the folder into it if you trust it.")
+    """Returns `path`; raises `InputError` if it leads out of `root` by `..` or as an absolute path. Links are not followed: the hub's
+    cache has links to files outside of the model's folder."""
+    if not Path(os.path.abspath(path)).is_relative_to(os.path.abspath(root)):
+        raise InputError(f"{path} leads out of the model's folder {root}; copy it into the folder if you trust it.")
     return path
 
 
