@@ -177,7 +177,7 @@ def main(arguments: Sequence[str]) -> None:
     """`python -m jaxdistill.encode`."""
     options, _ = parse(encode, arguments, show_progress_bar=True, output=tyro.MISSING)  # MISSING: required
     log_to_stdout()
-    with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}):
+    with processes.connected(lambda: {"jaxdistill": source_digest()[:12], **options}):  # the same in all processes
         encode(**options)
 
 

@@ -534,7 +534,7 @@ def sources_of(
 
 
 def _arrow_table(text: Any, names: Sequence[str]) -> "pyarrow.Table":
-    """Converts text in memory to an Arrow table; `names` are the columns of rows that are tuples."""
+    """Converts text in memory to an Arrow table; `names` are for rows whose columns have no names, such as strings and tuples."""
     import pandas
     import pyarrow
 

@@ -86,7 +86,8 @@ def position_rows(tokens: Tokens, offset: int) -> Integer[Array, "g r l"]:
 
 
 class Layer(nnx.Module):
-    """Attention, then the feed-forward network, whose norms are the layer's own; each has a residual. `sliced`: see `Attention`."""
+    """Attention and the feed-forward network, each with a residual. Holds the norms of the latter; `Attention` holds its own. `first`:
+    whether it is the first layer, which may lack attention's norm. `sliced`: whether a loop over layers slices its weights from stacks."""
 
     def __init__(self, architecture: Architecture, *, rngs: nnx.Rngs, first: bool, sliced: bool):
         self.architecture = architecture

@@ -63,7 +63,7 @@ class Reranker:
     def score(
         self, first: Sequence[str], second: Sequence[str], *, logits: bool = False, show_progress_bar: Advance
     ) -> Float[np.ndarray, " n"]:
-        """Scores of pairs in (0, 1), or their logits, as `Embedder.score` gives them."""
+        """Scores of pairs in (0, 1), or their logits, as `Embedder.score` gives them. `show_progress_bar` is called with counts of pairs."""
         import torch
 
         pairs = list(zip(first, second, strict=True))
@@ -72,7 +72,7 @@ class Reranker:
             with foreign_errors(f"sentence-transformers cannot score pairs with {self.source}"):
                 batch = self._model.predict(
                     pairs[begin : begin + PAIRS_PER_CALL], prompt=self._prompt, batch_size=self._batch_size,
-                    activation_fn=torch.nn.Identity(), show_progress_bar=False,  # logits
+                    activation_fn=torch.nn.Identity(), show_progress_bar=False,  # `Identity` gives logits
                 )  # fmt: skip
             batches.append(np.asarray(batch, np.float32))
             show_progress_bar(len(batch))

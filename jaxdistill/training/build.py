@@ -496,7 +496,7 @@ def truncation_warnings(objective: Objective, student: SentenceModel, store: Tok
 def check_models(
     config: Config, objective: Objective, student: SentenceModel, teachers: Sequence[SentenceModel]
 ) -> None:
-    """Raises `InputError` if the objective cannot compare this student with these teachers."""
+    """Raises `InputError` if the objective, or `evals.agreement`, cannot work with this student and these teachers."""
     student_views, teacher_views = objective.student_views, objective.teacher_views
     # A column that is a view twice gives different vectors only by dropout; all other views change its sentences at random.
     column_views = [view for view in student_views if view in (dict(config.data.columns) or (TEXT,))]

@@ -73,7 +73,7 @@ def dev_tasks(config: Config, *, similarity: str = "cosine") -> dict[str, Task]:
         add(best, pairs.pairs_auc, pairs.binary_pairs(data / file, rows))
     if folder or best == sts.DEV_METRIC:
         with errors_of(f"dev set {sts.DEV_METRIC}"):
-            add(sts.DEV_METRIC, pairs.pairs_spearman, sts.read_set("sts-b-dev", folder))
+            add(sts.DEV_METRIC, pairs.pairs_spearman, sts.read_set("sts-b-dev", folder))  # from the hub if None
     if not tasks and not evals.agreement and not config.teacher.target_sources:
         chosen_metric([], best)  # nothing is measured, so this raises, unless `best` is `LAST`
     return tasks

@@ -42,7 +42,8 @@ def export(model: SentenceModel, folder: str | Path, *, facts: Facts | None = No
       to: `onnx`: also write ONNX files, which are compared with the model; the card gives the differences.
 
     Raises:
-      InputError: the model cannot be written or differs when reloaded, or `folder` holds something else; it then stays unchanged.
+      InputError: a form cannot hold the model, what is written gives other vectors than the model, or `folder` holds something else; it then
+        stays unchanged.
     """
     if to:
         onnx.check(model)

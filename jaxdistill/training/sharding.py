@@ -43,7 +43,8 @@ def sharding_rules(sharding: Sharding, params: Any, architecture: Architecture, 
 
 
 def frozen_shardings(model: SentenceModel, mesh: Mesh, sharding: Sharding) -> dict[str, NamedSharding]:
-    """Shardings of a frozen model's parameters. Stacked layers are split like each of them, not along the stack; `zero` splits nothing."""
+    """Shardings of a frozen model's parameters. A stack of layers is split as each layer would be, never
+    along the stack; `zero` splits the student alone, so nothing here."""
     if sharding == "zero":
         sharding = ()
     architecture = model.definition.architecture

@@ -45,7 +45,7 @@ def output_file(path: str | Path, suffixes: Sequence[str]) -> Path:
 
 @contextlib.contextmanager
 def foreign_errors(what: str) -> Iterator[None]:
-    """Turns an error in the `with` block that is no `InputError`, even a panic in Rust, into one of one line that begins with `what`."""
+    """Turns any other error in the `with` block, even a panic in Rust, into an `InputError` of one line that begins with `what`."""
     try:
         yield
     except (InputError, KeyboardInterrupt, SystemExit, GeneratorExit):

@@ -1,4 +1,4 @@
-"""BERT, and models with its body: MiniLM, TinyBERT, multilingual MiniLM with XLM-R's tokenizer, LaBSE, BGE, E5, GTE."""
+"""BERT, and models with its body: MiniLM, TinyBERT, multilingual MiniLM with XLM-R's tokenizer, LaBSE, BGE, E5, the first GTE."""
 
 from typing import Any
 

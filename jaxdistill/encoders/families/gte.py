@@ -1,4 +1,4 @@
-"""GTE and arctic-embed-m-v2: BERT with rotary positions and a gated feed-forward network."""
+"""GTE v1.5, multilingual GTE and arctic-embed-m-v2: BERT with rotary positions and a gated feed-forward network."""
 
 from jaxdistill.encoders import hugging_face
 from jaxdistill.encoders.architecture import Architecture, LayerKind

@@ -39,7 +39,7 @@ CLASS_SETTINGS = (*tokenizers.NORMALIZER_SETTINGS, "do_basic_tokenize", "never_s
 
 def check_exportable(definition: EncoderDefinition) -> None:
     """Raises `InputError` for a static encoder that cannot be written as one table pooled by mean; all others can be exported."""
-    is_linear = not definition.dense or definition.dense_on_tokens  # true only if all are linear
+    is_linear = not definition.dense or definition.dense_on_tokens  # linear layers may act on the rows of a table
     has_bias = any(isinstance(layer, Dense) and layer.bias for layer in definition.dense)
     folds = definition.pooling == static.POOLING and is_linear and not has_bias
     if definition.architecture.is_static and not folds:

@@ -41,7 +41,7 @@ class Fresh(Layered, Prompted, Headed):
         return self.with_head(inputs, self.compact(inputs, model))
 
     def _with_vocabulary(self, inputs: StudentInputs, model: SentenceModel) -> SentenceModel:
-        """The model as a BERT with a new tokenizer, trained on the text; a template for `surgery.fresh`, so its weights do not fit."""
+        """The model as a BERT with a new tokenizer, trained on the text. It keeps the old weights, which `surgery.fresh` replaces."""
         data = inputs.context.data
         columns = columns_read(data, inputs.context.student_views)
         folder = train_wordpiece(
