@@ -226,7 +226,7 @@ def mine(
     candidates_per_negative = 1 if (max_score, absolute_margin, relative_margin) == (None, None, None) else 10
     range_max = range_max or range_min + candidates_per_negative * num_negatives + max(map(len, texts.positives))
     if num_negatives < 1 or not 0 <= range_min <= range_max - num_negatives:
-        raise InputError(f"{num_negatives=} must be at least 1, {range_min=} 0, and {range_max=} the sum of both.")
+        raise InputError(f"{num_negatives=} must be at least 1, {range_min=} 0, and {range_max=} at least their sum.")
     limits: dict[str, Any] = dict(
         num_negatives=num_negatives, range_min=range_min, range_max=range_max, max_score=max_score, min_score=min_score,
         absolute_margin=absolute_margin, relative_margin=relative_margin, sampling_strategy=sampling_strategy, seed=seed,

@@ -132,8 +132,8 @@ class RunOptions:
     """Number of groups of devices with fast links, such as TPU slices or GPU hosts. `zero` and `fsdp` split parameters
     within each group, so that only gradients are sent between groups. 0: as the devices report; one group on CPUs."""
     sharding: Sharding = ()
-    """How parameters, optimizer state and a live teacher are split over devices. `zero`: the student's large matrices
-    and their optimizer state, over the devices of a slice that split the batch. `fsdp`: the teacher's too. `tensor`:
+    """How parameters, optimizer state and a live teacher are split over devices. `zero`: the student's large matrices,
+    their optimizer state and average, over the devices of a slice that split the batch. `fsdp`: the teacher's too. `tensor`:
     attention heads, feed-forward networks and word embeddings, over `model_axis`. Or rules: (regular expression on a
     parameter's path, its axes such as `("model", "")`). The rest is replicated."""
     log_every: Count = 50

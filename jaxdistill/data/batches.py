@@ -79,7 +79,7 @@ class Batches:
     """Random access to the batches of a run.
 
     Each epoch shuffles the sentences anew and drops the last, incomplete batch. With `weights`, each source reshuffles and repeats its
-    sentences to fill its share of the epoch. With `sources`, a batch has sentences of one source, whose batches are spread evenly.
+    sentences to fill its share of an equally long epoch. With `sources`, a batch has sentences of one source; its batches are spread evenly.
 
     Args:
       student: what the student reads. A random view that repeats is drawn anew; its n-th use keeps the same words as the teacher's n-th.
@@ -171,9 +171,10 @@ class Batches:
         store = self._student.store
         by_view = []
         for view in self._student.views:
-            is_hashed = view.column == TEXT  # the store has the hashes of this column
-            by_view.append(store.keys[rows] if is_hashed else [text_key(store.text(view.column, row)) for row in rows])
-        return np.stack([np.array(keys, np.uint64) for keys in by_view], axis=1)[..., None].view(np.uint32)
+            is_stored = view.column == TEXT  # the store has these hashes
+            keys = store.keys[rows] if is_stored else [text_key(store.text(view.column, row)) for row in rows]
+            by_view.append(np.array(keys, np.uint64))
+        return np.stack(by_view, axis=1)[..., None].view(np.uint32)
 
     def _packed(self, plan: _Plan) -> list[tuple[Integer[np.ndarray, "g n"], Shape]]:
         """For each stream, the first slot of each sentence, and the shape that holds the batch. The shapes are the smallest that hold

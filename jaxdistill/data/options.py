@@ -44,7 +44,7 @@ class Data:
     max_length: CountOrNone = 0
     """Maximum tokens per sentence in training, including special tokens and the prompt; longer sentences are truncated, and
     columns with more than 5 % truncated are reported. 0: `chunk_tokens` if set; otherwise the 0.99 quantile of the lengths of up
-    to 4,096 rows, rounded up to a multiple of 16, but at most 512, the teacher's maximum length or the student's positions."""
+    to 4,096 rows, rounded up to a multiple of 16, but at most 512, the teacher's maximum length and the student's positions."""
     batch_size: Count = 128
     """Sentences per step, over all devices."""
     max_unknown: Fraction = 0.05

@@ -117,6 +117,8 @@ class TokenStore:
 
     def _array(self, column: str, kind: str) -> np.ndarray:
         """The memory-mapped file `N.kind` of the column with index `N`."""
+        if column not in self.columns:
+            raise InputError(f"the text has no column {column!r}; set --config.data.columns.")
         return self._arrays[f"{self.columns.index(column)}.{kind}"]
 
     def counts_of(self, column: str, rows: Integer[np.ndarray, " b"]) -> Counts:

@@ -52,7 +52,7 @@ class Tokenised(NamedTuple):
 def tokenised_words(
     tokenizer: Tokenizer, texts: Sequence[str], prompts: Sequence[str], max_length: int, *, unknown: int | None = None
 ) -> Tokenised:
-    """Tokenises sentences after their prompts, and marks tokens that start a word. Raises `InputError` for a sentence without tokens.
+    """Tokenises non-empty sentences after their prompts, and marks tokens that start a word. Raises `InputError` for one without tokens.
 
     Args:
       max_length: the number of tokens at which the tokenizer is set to truncate. A sentence with just as many is not `truncated`.

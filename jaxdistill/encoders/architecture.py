@@ -9,9 +9,7 @@ from jaxdistill.core import InputError, alias
 
 def cache_key(value: Any) -> str:
     """Describes an `EncoderDefinition`, or a value in one, for digests: equal keys and equal weights give equal vectors.
-
-    Names only fields that differ from their defaults, so that a new field invalidates no cached targets.
-    """
+    Names only fields that differ from their defaults, so that a new field invalidates no cached targets."""
     if isinstance(value, tuple):
         return f"({', '.join(map(cache_key, value))})"
     if not dataclasses.is_dataclass(value):
@@ -150,9 +148,7 @@ class Architecture:
     @property
     def repeated_layers(self) -> tuple[int, int]:
         """`(start, period)`: from index `start` on, the structure of the layers repeats every `period` layers, at least twice.
-
-        `(layers, 0)` if no layers repeat.
-        """
+        `(layers, 0)` if no layers repeat."""
         # Equal entries mean layers that differ in their weights alone: a `LayerKind`, and whether attention has a norm.
         structure = [(self.kind(layer), self.first_norm or layer > 0) for layer in range(self.layers)]
         repeats = []
@@ -282,12 +278,10 @@ class EncoderDefinition:
 
     @property
     def dense_on_tokens(self) -> bool:
-        """Whether it has dense layers that may also be applied to tokens, before pooling, with the same sentence vectors.
-
-        They may if they are linear and pooling is a weighted mean, over tokens (`MEANS`) and over layers.
-        """
+        """Whether it has dense layers that may also be applied to tokens, before pooling, with the same sentence vectors: they may if
+        they are linear, and pooling is a weighted mean over tokens (`MEANS`) and over layers."""
         are_linear = all(isinstance(layer, Dense) and layer.activation == "identity" for layer in self.dense)
-        pools_mean = self.pooling.tokens in MEANS and (self.pooling.layers == "last" or self.pooling.averages_layers)
+        pools_mean = self.pooling.tokens in MEANS and self.pooling.in_sentence_transformers
         return bool(self.dense) and are_linear and pools_mean and not self.reads_pairs
 
     @property

@@ -65,7 +65,7 @@ class Attention(nnx.Module):
         self.sliced = sliced
         self.has_grouped_keys = architecture.key_head_count != architecture.heads
         # With grouped keys, `concat_qkv` puts each key head beside its queries and values, so that devices that each hold some
-        # heads (`run.sharding=tensor`) move no weights. Without, one block: more take a tenth of a short sentence's time.
+        # heads (`run.sharding=tensor`) move no weights. Without, one block, because copying into more takes time.
         self.head_blocks = architecture.key_head_count if self.has_grouped_keys else 1
         width = architecture.hidden_size
         query_width = architecture.heads * architecture.head_width

@@ -147,7 +147,7 @@ class Headed(Student):
         fits_head = self.head_init == "fitted" and self.head != "none"
         refuse([
             (self.dims and self.head != "none" and not self.keep_head,
-             f"student.dims={self.dims} trains the head's vectors, but student.keep_head=False drops the head; leave out one of them."),
+             f"student.dims={self.dims} trains the head's vectors, but student.keep_head=False drops it; keep it, or set student.dims='()'."),
             (self.dims and vector_models > 1 and self.dims_targets == "truncated",
              "student.dims: the first dimensions of several teachers' vectors are the first teacher's; set "
              "--config.student.dims_targets=projected."),

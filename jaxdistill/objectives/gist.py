@@ -44,7 +44,7 @@ class GIST(Objective):
     """Also hides candidates that the guide scores at most this much below the positive."""
     candidates: Literal["all", "symmetric", "positives"] = "all"
     """Negatives besides hard ones: an anchor and another example's positive (`positives`); also a positive and another's anchor
-    (`symmetric`), or also two anchors and two positives (`all`, the paper)."""
+    (`symmetric`), or instead of that also two anchors and two positives (`all`, the paper)."""
     views: Annotated[tuple[str, ...], Range(least=2)] = ("text", "positive")
     """Views of the anchor, the positive and any number of hard negatives, which guide and student read."""
 

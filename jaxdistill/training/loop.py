@@ -226,7 +226,7 @@ def prefetch(batches: Batches, start: int, stop: int) -> Generator[Batch]:
             pending.append(thread.submit(batches.batch_at, step))
             if len(pending) == 3:
                 yield pending.popleft().result()
-        for batch in pending:
-            yield batch.result()
+        for future in pending:
+            yield future.result()
     finally:
         thread.shutdown(cancel_futures=True)

@@ -188,7 +188,7 @@ def run_training(config: Config, files: Workdir, *, dry_run: bool, command: str,
         inputs[workdirs.LENGTH] = str(run.store.max_length)
         inputs[workdirs.DEV_SCORE] = run.dev.best or "none"
         workdirs.refuse_other_inputs(workdir, inputs)
-        is_complete = agreed["finished"] = is_finished(workdir, config, ignored=())  # any new option: `finish` again
+        is_complete = agreed["finished"] = is_finished(workdir, config, ignored=["data.cache_folder"])
     if dry_run:
         overview(run)
         say("dry run: stopped before step 1")

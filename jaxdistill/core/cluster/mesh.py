@@ -23,7 +23,7 @@ from jaxdistill.core import BATCH_AXES, STACKED, Array, InputError, Params
 from jaxdistill.core.files import foreign_errors
 
 Rules = Sequence[tuple[str, Sequence[str]]]
-"""Each: a regular expression on a parameter's path and, for each of the parameter's axes, the mesh's axis that splits it; empty: none."""
+"""Each rule: a regular expression on a parameter's path, and the mesh's axis that splits each of its axes, empty for none."""
 FrozenParams = Mapping[str, Array | list[Array]]
 """Parameters by path; the weights of stacked layers may be a list, of which `place_frozen` makes one array."""
 

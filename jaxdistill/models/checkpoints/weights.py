@@ -164,5 +164,7 @@ def with_transposed_kernel(path: str, array: np.ndarray) -> np.ndarray:
 
 def write_safetensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
     """Writes tensors in the form that transformers and sentence-transformers read."""
-    # `save_file` would let only the owner read the file.
-    path.write_bytes(safetensors.numpy.save(dict(tensors), metadata={"format": "pt"}))
+    path.touch()  # with the user's default permissions; `save_file` would let only the owner read the file
+    mode = path.stat().st_mode
+    safetensors.numpy.save_file(dict(tensors), path, metadata={"format": "pt"})
+    path.chmod(mode)

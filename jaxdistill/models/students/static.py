@@ -22,7 +22,7 @@ from jaxdistill.models.student import Examples, Headed, StudentInputs, affine_ma
 from jaxdistill.models.teacher import ModelContext
 
 RARITY = 1e-3  # frequency of a token, as a fraction of the text's tokens, at which its weight is one half
-MIN_ROWS = 4  # examples per dimension to fit an affine map; from fewer, a rotation, which changes no similarity
+MIN_ROWS = 4  # examples per dimension to fit an affine map; from fewer, a rotation, which loses no direction
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Static(Headed):
 
             centred_targets = target_vectors - target_vectors.mean(axis=0)
             kernel, _ = orthogonal_procrustes(vectors - vectors.mean(axis=0), centred_targets)
-            affine = {"kernel": kernel, "bias": np.zeros(len(kernel))}  # a shift would change similarities
+            affine = {"kernel": kernel, "bias": np.zeros(len(kernel))}
         else:
             affine = affine_map(vectors, target_vectors)
         # The map is applied to the table's rows: it commutes with the mean over a sentence's tokens.

@@ -97,7 +97,7 @@ def check_workdir(workdir: Path, config: Config) -> Config | None:
     """Raises `InputError` if the workdir belongs to a training with other options, or holds other files. Returns the config of the
     last start in it; None for a new workdir."""
     if any(character in str(workdir.absolute()) for character in "[\\"):
-        raise InputError(f"--workdir={workdir}: Orbax takes [ and \\ for parts of a pattern; name another folder.")
+        raise InputError(f"--workdir={workdir}: Orbax takes [ and \\ for patterns, finds nothing; name another folder.")
     before = read_config(workdir)
     if before is not None:
         then = flat(before)
@@ -113,7 +113,8 @@ def check_workdir(workdir: Path, config: Config) -> Config | None:
 
 
 def write_config(workdir: Path, config: Config) -> None:
-    """Creates the workdir, and writes the config of a start to it."""
+    """Creates the workdir, and writes the config of a start to it; raises `InputError` like `check_workdir`. Call it under the lock."""
+    check_workdir(workdir, config)  # again, because another training may have begun here since the first check
     workdir.mkdir(parents=True, exist_ok=True)
     write_atomic(workdir / CONFIG, json.dumps(nested(config), indent=2))
 
