@@ -169,20 +169,22 @@ class Batches:
     def _view_keys(self, rows: Integer[np.ndarray, " m"]) -> Integer[np.ndarray, "m v 2"]:
         """64-bit hashes of the texts that the student's views read, before words are deleted, as the 32-bit halves that JAX can hold."""
         store = self._student.store
-        by_view = []
-        for view in self._student.views:
-            is_stored = view.column == TEXT  # the store has these hashes
-            keys = store.keys[rows] if is_stored else [text_key(store.text(view.column, row)) for row in rows]
-            by_view.append(np.array(keys, np.uint64))
-        return np.stack(by_view, axis=1)[..., None].view(np.uint32)
+        columns = [view.column for view in self._student.views]
+        keys = {TEXT: store.keys[rows]}  # the store has the hashes of this column
+        for column in {*columns} - {TEXT}:
+            keys[column] = np.array([text_key(store.text(column, row)) for row in rows], np.uint64)
+        return np.stack([keys[column] for column in columns], axis=1)[..., None].view(np.uint32)
 
     def _packed(self, plan: _Plan) -> list[tuple[Integer[np.ndarray, "g n"], Shape]]:
         """For each stream, the first slot of each sentence, and the shape that holds the batch. The shapes are the smallest that hold
         all groups, those of other processes included, because all processes must run the same program."""
         for shapes in self.shapes:
-            first_slots = map(packing.first_slots, plan.bounds, shapes)
-            packed = [(slots, shape) for slots, shape in zip(first_slots, shapes, strict=True) if slots is not None]
-            if len(packed) == len(shapes):  # every stream fits
+            packed = []
+            for bounds, shape in zip(plan.bounds, shapes, strict=True):
+                if (slots := packing.first_slots(bounds, shape)) is None:
+                    break  # the other streams need not be packed
+                packed.append((slots, shape))
+            if len(packed) == len(shapes):
                 return packed
         raise AssertionError("the last shape holds any batch")
 

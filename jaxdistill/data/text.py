@@ -269,7 +269,7 @@ def _check_kinds(dataset: "Dataset", label: str, *, numbers: bool) -> None:
 
 def _chosen_columns(named: Mapping[str, str], available: Sequence[str], spec: str, label: str) -> list[tuple[str, ...]]:
     """For each of our names, the columns to join. Its value in `named` lists choices, such as `title+text|text`; the first whose columns
-    are all `available` is taken. Raises `MissingColumn` if there is none."""
+    are all `available` is taken. Raises `MissingColumn` if the table has the columns of no choice."""
     selected = []
     for name, source in named.items():
         choices = _choices(source)
@@ -317,7 +317,7 @@ def _loaded(files: Sequence[Path], columns: Mapping[str, str], spec: str, cache:
 def _options(builder: str, path: Path, columns: Mapping[str, str], spec: str, *, headerless: bool) -> dict[str, Any]:
     """The options with which a builder of `datasets` reads a file, or several of plain text of which `path` is the first."""
     import datasets
-    from pyarrow import parquet
+    from pyarrow import parquet  # which `datasets` has imported
 
     if builder == "json":
         return {}

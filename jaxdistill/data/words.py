@@ -71,7 +71,7 @@ def tokenised_words(
     special = np.fromiter(chain.from_iterable(encoding.special_tokens_mask for encoding in batch), np.bool_, total)
     offsets = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in batch))
     begins, ends = np.fromiter(offsets, np.int64, 2 * total).reshape(total, 2).T  # characters of each token
-    # Special tokens and those of the prompt belong to no word, others to that of their first character. The token of a
+    # Special tokens and the prompt's tokens belong to no word; another token belongs to the word of its first character. The token of a
     # trimmed space may be empty: at 0, without a prompt, it is not protected; at the sentence's end, the last character counts.
     sentence_of_token = np.repeat(np.arange(len(sentences)), lengths)
     prompt_ends = np.fromiter(map(len, prompts), np.int64, len(prompts))[sentence_of_token]

@@ -215,7 +215,7 @@ class Pooling:
         return self.layers == "last" or self.averages_layers
 
     def indices(self, layers: int) -> tuple[int, ...]:
-        """Indices of the hidden states to combine: state 0 is the output of the embeddings, state i that of the i-th layer."""
+        """Indices of the hidden states to combine: state 0 is the embeddings' output, and state i the output of layer i - 1."""
         states = range(layers + 1)
         indices_by_choice = {
             "last": states[-1:],

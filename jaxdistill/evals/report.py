@@ -58,7 +58,7 @@ class ScoreRow(NamedTuple):
 
 
 def score_rows(entries: Sequence[Entry], teacher: str = "") -> tuple[list[ScoreRow], list[ScoreRow], list[ScoreRow]]:
-    """Three lists of rows: main scores, compared with those of the entry `teacher`; costs that any entry has; all other scores."""
+    """Returns three lists of rows: main scores, with their shares of the scores of the entry `teacher`; costs; and all other scores."""
     names = list(dict.fromkeys(name for entry in entries for name in entry.scores))
     headings = _main_headings(names)
 
@@ -170,7 +170,7 @@ def write_page(
     plot: Path | None = None,
     warning: str = "",
 ) -> None:
-    """Writes the page of a report: the `title`, a `warning` in red, the scores, which are compared with those of the entry called
+    """Writes the page of a report: the `title`, a `warning` in red, the scores, with shares of the scores of the entry called
     `teacher`, the `plot` of a training, and `sections`, which map headings to lines, each a term and its text."""
     main, costs, others = score_rows(entries, teacher)
     page = filled(

@@ -93,9 +93,9 @@ class Embedder:
             name = (model.default_prompt or "") if prompt_name is None else prompt_name
             kind, texts = "prompt", {"": "", NO_PROMPT: ""} | model.prompts
         if name not in texts:
-            known = list(filter(None, texts))  # without the empty name
-            hint = did_you_mean(name, known)
-            raise InputError(f"{kind} {name!r} is unknown to {model.source}; it has: {', '.join(known)}.{hint}")
+            available = [text_name for text_name in texts if text_name]
+            hint = did_you_mean(name, available)
+            raise InputError(f"{kind} {name!r} is unknown to {model.source}; it has: {', '.join(available)}.{hint}")
         return texts[name]
 
     def encode(

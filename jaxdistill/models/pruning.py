@@ -74,7 +74,7 @@ def greedy(vectors: Callable[[Sequence[int]], Float[np.ndarray, "n e"]], depth: 
     score = 1.0  # of all layers
     while len(layers) > count:
         score, layers = closest([[layer for layer in layers if layer != dropped] for dropped in layers])
-    # A layer that was dropped early may now be worth more than one that was kept. If all are kept, there is none.
+    # A layer that was dropped early may now be worth more than one that was kept. If all layers are kept, nothing can be swapped.
     while count < depth:
         dropped = [layer for layer in range(depth) if layer not in layers]
         swapped_score, swapped = closest([sorted({*layers} - {old} | {new}) for old in layers for new in dropped])

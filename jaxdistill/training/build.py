@@ -333,7 +333,7 @@ def make_objective(config: Config) -> Objective:
     objective, teacher, student = config.objective, config.teacher, config.student
     name = config.kinds["objective"]
     columns = dict(config.data.columns) or {TEXT: TEXT}
-    # The columns that the objective reads: those of its views, and those whose pairs a teacher scores.
+    # The objective reads the columns of its views, and the columns whose pairs a teacher scores.
     text_views = [view for view in (*objective.student_views, *objective.teacher_views) if view != LABELS]
     read = {column for view in text_views for column in views.parse_view(view, list(columns)).columns}
     if LABELS in objective.teacher_views:
@@ -430,7 +430,7 @@ def write_student(student: SentenceModel, workdir: Path) -> None:
     origin = {"source": student.source, "default_prompt": student.checkpoint_prompt}
     origin |= {"card": [student.base_models, student.languages]}
     with replacing(workdir / STUDENT, origin) as folder:
-        save(student, folder, keeps_form=True)  # so that its parameters are those of the checkpoints
+        save(student, folder, keeps_form=True)  # checkpoints hold parameters of this form
 
 
 def read_student(config: Config, workdir: Path) -> SentenceModel | None:

@@ -69,7 +69,7 @@ def dev_tasks(config: Config, *, similarity: str = "cosine") -> dict[str, Task]:
     folder = sts_data_folder()
     if best in pairs.DEV:
         file, rows = pairs.DEV[best]
-        data = folder or needed_data_folder(f"evals.best={best}")  # which raises, as there is none
+        data = folder or needed_data_folder(f"evals.best={best}")  # without a folder, this raises
         add(best, pairs.pairs_auc, pairs.binary_pairs(data / file, rows))
     if folder or best == sts.DEV_METRIC:
         with errors_of(f"dev set {sts.DEV_METRIC}"):
@@ -106,7 +106,7 @@ def chosen_metric(measured: Collection[str], best: str = "") -> str:
 
 def measured_metrics(config: Config, tasks: Mapping[str, Task], compared: int) -> list[str]:
     """All metrics of a run, the preferred one first. `compared` is the number of sentences on which agreement with the teacher will be
-    measured. Recall compares vectors, so a teacher that scores pairs has none; that of the 10 nearest needs more than 10 others."""
+    measured. A teacher that scores pairs has no vectors, so no recall; recall of the 10 nearest needs more than 10 other sentences."""
     metrics = [*tasks]
     if compared:
         metrics.append(agreement.METRIC)

@@ -105,7 +105,7 @@ def teacher_scores(run: Run) -> dict[str, float]:
 
 
 def probe(run: Run, batch: Batch) -> tuple[int, float]:
-    """(bytes per device, seconds) of a step. The seconds are those of the faster of two steps, whose results are discarded."""
+    """(bytes per device, seconds) of a step: runs two steps, discards their results, and takes the time of the faster one."""
     train_step = run.program.train_step
     rows = run.objective.reserve_rows
     seeds = np.ones((rows, run.student.definition.embedding_width), np.float32) if rows else None  # any vectors will do

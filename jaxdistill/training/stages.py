@@ -174,7 +174,7 @@ def run_training(config: Config, files: Workdir, *, dry_run: bool, command: str,
     if config.run.steps == 0:
         export_untrained(config, files, dry_run=dry_run, command=command)
         return
-    # Builds everything. All processes must have the same inputs, and a resumed run those of its first start.
+    # Builds the run. Inputs must be the same in all processes, and the same as when the run was first started.
     with processes.agreed() as agreed:
         if config.run.paper:
             cited(config.run.paper, "run.paper")  # raises for an unknown paper

@@ -23,7 +23,7 @@ SAME = {"camembert": "roberta", "xlm-roberta": "roberta", "new": "gte", "qwen2":
 
 
 def family(model_type: str) -> ModuleType:
-    """The module that reads and writes checkpoints of `model_type`; raises `InputError` if there is none."""
+    """The module that reads and writes checkpoints of `model_type`; raises `InputError` for an unknown one."""
     if model_type in plugins.families:
         return plugins.families[model_type]
     if str(model_type).replace("_", "-") not in model_types():

@@ -315,7 +315,7 @@ def _transformer_params(definition: EncoderDefinition, folder: Path, *, frozen: 
 
 
 def _trained_pooler(tensors: Mapping[str, np.ndarray], width: int) -> Arrays:
-    """BERT's pooler in a checkpoint, under any prefix. Empty if there is none, or if it is zero: exports write zeros for a missing one."""
+    """BERT's pooler in a checkpoint, under any prefix. Empty if it is missing, or zero: exports write zeros in place of a missing pooler."""
     pooler = {}
     for name, tensor in tensors.items():
         for path, suffix, shape in ((POOLER + "kernel", "weight", (width, width)), (POOLER + "bias", "bias", (width,))):
