@@ -109,10 +109,14 @@ def start(
     devices: int = 1,
     cwd: pathlib.Path | str = ROOT,
     variables: Mapping[str, str] | None = None,
+    before: str = "",
     **pipes: Any,
 ) -> subprocess.Popen:
-    """The program in the background; `variables` of the environment besides its own, and where its output goes."""
-    command = [sys.executable, "-m", f"jaxdistill.{module}", *map(str, arguments)]
+    """The program in the background, in a process that first runs the code `before`; `variables` of the environment besides its
+    own, and where its output goes."""
+    code = f"{before}\nimport runpy; runpy.run_module('jaxdistill.{module}', run_name='__main__')"
+    program = ["-c", code] if before else ["-m", f"jaxdistill.{module}"]
+    command = [sys.executable, *program, *map(str, arguments)]
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) | pipes
     return subprocess.Popen(command, cwd=cwd, env=environment(devices) | dict(variables or {}), **pipes)
 

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,22 +12,19 @@ from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.training.build import context_of, make_student, read_student, write_student
 from jaxdistill.training.workdir.folder import STUDENT
 
-from program import environment, refused, tiny_arguments, training_output
+from program import refused, run, tiny_arguments, training_output
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
 
 KILLED = """
-import os, signal, sys
-from jaxdistill import main
-from jaxdistill.core import cli
+import os, signal
 from jaxdistill.training import build
 save = build.save
 def killed(*arguments, **options):
     save(*arguments, **options)
     os.kill(os.getpid(), signal.SIGKILL)
 build.save = killed
-cli.run(main.main, sys.argv[1:])
 """
 
 
@@ -79,8 +74,7 @@ def folder(tmp_path_factory):
 
 def test_a_run_killed_while_it_writes_its_student_ends_with_the_same_bits(folder):
     flags, workdir = arguments(folder), folder / "killed"
-    command = [sys.executable, "-c", KILLED, *flags, f"--workdir={workdir}"]
-    assert subprocess.run(command, env=environment(), capture_output=True).returncode == -9
+    run("main", [*flags, f"--workdir={workdir}"], before=KILLED, status=-9)
     assert not (workdir / STUDENT).exists() and not (workdir / "checkpoints").exists()
     training_output([*flags, f"--workdir={workdir}"])
     assert not list(workdir.glob(f".{STUDENT}*{UNFINISHED_SUFFIX}"))
