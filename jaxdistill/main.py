@@ -103,11 +103,11 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
         raise InputError(f"unknown option --{error.flagname}.{close} --help lists the options.") from None
     except flags.Error as error:
         message = str(error).removeprefix("flag ").rstrip(".")
-        # Python's words for a value of a wrong type, and what the value must be.
-        jargon = {"invalid literal": "a whole number", "could not convert": "a number", "Non-boolean": "True or False"}
+        # Python's words for a value of a wrong type, and the type.
+        jargon = {"invalid literal": int, "could not convert": float, "Non-boolean": bool}
         for words, expected in jargon.items():
             if words in message:
-                message = f"{message.partition(': ')[0]} must be {expected}"
+                message = f"{message.partition(': ')[0]} must be {configs.TYPE_WORDS[expected]}"
         raise InputError(f"{message}.") from None
     if positional:
         raise InputError(f"{positional[0]!r} is not an option; options begin with --. --help lists them.")

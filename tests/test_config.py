@@ -67,21 +67,17 @@ def test_every_preset_spells_out_every_option_with_values_of_its_type(path):
 @pytest.mark.parametrize(
     "change, words",
     [
-        (lambda raw: raw["run"].update(steps="many"), r"run\.steps='many' has type str; it must have type int"),
-        (lambda raw: raw["data"].update(columns=5), "data.columns=5 has type int; it must have type tuple"),
+        (lambda raw: raw["run"].update(steps="many"), r"run\.steps='many' must be a whole number\."),
+        (lambda raw: raw["data"].update(columns=5), "data.columns=5 must be of type tuple"),
         (lambda raw: raw["run"].update(steps=10**400), "0 must be at least -1 and at most 2,147,483,647"),
+        (lambda raw: configs.defaults(objective="embedding+gram+gram"), r"'embedding\+gram\+gram' names gram twice"),
     ],
 )
 def test_a_wrong_key_or_type_is_refused_with_its_name(change, words):
     raw = load(ROOT / "configs" / "congen.py", "tiny")
-    change(raw)
     with pytest.raises(InputError, match=words):
+        change(raw)
         configs.parse_config(raw)
-
-
-def test_an_objective_that_a_sum_names_twice_is_refused():
-    with pytest.raises(InputError, match="'embedding\\+gram\\+gram' names gram twice"):
-        configs.defaults(objective="embedding+gram+gram")
 
 
 def test_command_line_values_reach_the_config(monkeypatch):
@@ -92,9 +88,8 @@ def test_command_line_values_reach_the_config(monkeypatch):
     flags = main.parse_flags(argv)
     config = flags.stages[0]
     assert (flags.workdir, flags.dry_run, flags.check) == ("/home/someone/w", True, "")
-    assert config.objective == objectives.ConGen(
-        alpha=1.0, queue_size=64, student_temperature=0.2, teacher_temperature=0.2
-    )
+    temperatures = dict(student_temperature=0.2, teacher_temperature=0.2)
+    assert config.objective == objectives.ConGen(alpha=1.0, queue_size=64, **temperatures)
     assert (config.data.weights, config.data.columns, config.data.dedupe) == ((1.0, 2.0), (("text", "body"),), False)
     assert (config.run.sharding, config.run.remat, config.run.profile, config.run.steps) == ("fsdp", True, "2:3", 7)
 
@@ -121,9 +116,8 @@ def test_a_users_config_file_starts_from_the_defaults_or_a_preset(tmp_path, monk
     config = main.parse_flags(["--config=mine.py", "--config.objective.temperature=0.1"]).stages[0]
     assert config.objective == objectives.CKD(queue_size=64, temperature=0.1)
     assert (config.teacher.kind, config.run.steps, config.data) == ("stored", 5, Data())
-    first, then = main.parse_flags(
-        ["--config=mine.py:two", "--config.text=a.txt", "--config.stage1.run.steps=9"]
-    ).stages
+    argv = ["--config=mine.py:two", "--config.text=a.txt", "--config.stage1.run.steps=9"]
+    first, then = main.parse_flags(argv).stages
     assert (first.run.steps, first.data.text, then.data.text) == (9, "a.txt", "a.txt")
     assert (then.student.kind, then.student.width, then.run.seed) == ("static", 8, 7)
     with pytest.raises(InputError, match="unknown option --config.seed. Did you mean --config.stage"):

@@ -28,6 +28,8 @@ SHARED = {
 }  # fmt: skip
 """Maps short options of a training of several stages to the option that each sets in every stage; see `chain`."""
 
+TYPE_WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}  # for errors
+
 
 def load_config(spec: str) -> ConfigDict:
     """The config that `FILE`, `FILE:PRESET` or `FILE:PRESET:ARGUMENT` names, made by `get_config` of the file."""
@@ -56,8 +58,9 @@ def config_module(name: str, folder: str = "") -> types.ModuleType:
     may_be_shipped = path.parent.name in ("", "configs", folder)
     if not may_be_shipped or file_name not in shipped:
         names = f"{pathlib.Path('configs', folder)}/{', '.join(shipped)}"
-        close = did_you_mean(file_name, list(shipped))
-        raise InputError(f"config file {path} does not exist; shipped: {names}.{close}")
+        raise InputError(
+            f"config file {path} does not exist; shipped: {names}.{did_you_mean(file_name, list(shipped))}"
+        )
     return plugins.load_module(str(shipped[file_name]))
 
 
@@ -243,8 +246,9 @@ def _refuse_unknown(options: Mapping[str, Any], allowed: Sequence[str], *, prefi
     """Raises `InputError` for a name in `options` that is not `allowed`; `prefix` precedes it in the error."""
     for name in options:
         if name not in allowed:
-            close = did_you_mean(name, list(allowed))
-            raise InputError(f"config key {prefix}{name} is unknown.{close} Known: {', '.join(allowed)}.")
+            raise InputError(
+                f"config key {prefix}{name} is unknown.{did_you_mean(name, list(allowed))} Known: {', '.join(allowed)}."
+            )
 
 
 def nested(config: Config) -> dict[str, dict[str, Any]]:
@@ -298,5 +302,5 @@ def typed(value: Any, declared: Any, name: str) -> Any:
     if isinstance(declared, types.UnionType) or not isinstance(plain_type, type):
         return value  # only a user's own kind declares such a type; it checks the value itself
     if not isinstance(value, plain_type) or (is_bool and declared is not bool):
-        raise InputError(f"{name}={value!r} has type {type(value).__name__}; it must have type {plain_type.__name__}.")
+        raise InputError(f"{name}={value!r} must be {TYPE_WORDS.get(plain_type, f'of type {plain_type.__name__}')}.")
     return value
