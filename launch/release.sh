@@ -4,6 +4,12 @@
 # changelog, commits, tags v0.2.0 and uploads to PyPI, which asks for a token.
 # Each of python3.11, python3.12 and python3.13 that is installed gets an empty environment, the wheel and the sdist.
 set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=common.sh
+. "$(dirname "$0")/common.sh"
+if [ "${1:-}" = --help ]; then
+  usage
+  exit
+fi
 cd "$(dirname "$0")/.."
 version=${1:-}
 publish=${2:-}

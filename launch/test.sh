@@ -4,7 +4,14 @@
 # PYTHON=python3.11 launch/test.sh makes and uses .venv-python3.11.
 # Chromium, for the report, is installed by apt-get where it is missing.
 # Arguments go to pytest: launch/test.sh tests/test_queue.py -k gradient
+# --help prints this text and installs nothing.
 set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=common.sh
+. "$(dirname "$0")/common.sh"
+if [ "${1:-}" = --help ]; then
+  usage
+  exit
+fi
 cd "$(dirname "$0")/.."
 if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; then
   sudo=""

@@ -96,6 +96,12 @@ def test_missing_and_wrong_options_are_reported_in_one_line(machine, options, wo
     assert output.startswith("error: ") and words in output and output.count("\n") == 1 and not recorded(machine)
 
 
+@pytest.mark.parametrize("name", ["local_processes", "quickstart", "release", "sky", "slurm", "test"])
+def test_help_shows_the_comment_of_a_script_and_does_nothing_else(machine, name):
+    first = launched(f"{name}.sh", "--help").splitlines()[0]
+    assert f"\n# {first}\n" in (ROOT / "launch" / f"{name}.sh").read_text() and not recorded(machine)
+
+
 @pytest.mark.parametrize("per, tasks", [("node", 1), ("gpu", 8)])
 def test_slurm_gets_a_task_for_each_node_or_gpu(machine, per, tasks):
     arguments = ["--nodes=2", "--gpus=8", f"--per={per}", "--time=01:00:00", "--", *TRAINING]
