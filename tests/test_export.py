@@ -74,6 +74,9 @@ def test_an_export_that_does_not_reload_the_same_is_not_put_in_place(model, tmp_
     monkeypatch.setattr(export_module, "load_model", lambda folder: spoiled)
     with pytest.raises(InputError, match="was not written.*largest difference"):
         export(model, tmp_path / "export")
+    monkeypatch.setattr("safetensors.numpy.save_file", lambda *_, **__: 1 / 0)
+    with pytest.raises(InputError, match="model.safetensors could not be written .division"):
+        export(model, tmp_path / "export")
     assert contents(tmp_path / "export") == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "tokenizer"]
 

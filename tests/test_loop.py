@@ -55,7 +55,11 @@ def test_each_run_of_a_workdir_appends_its_output_to_the_log(tmp_path, capsys, m
     assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", line) for line in lines)
     first = ["$ first", "2 damaged", "step 1", "| a |", "| b |"]
     assert [line[20:] for line in lines] == [*first, "$ second", "error: training diverged", "$ third", "interrupted"]
-    assert capsys.readouterr().out == "step 1\nof no run\n"
+    (tmp_path / "train.log").unlink()
+    (tmp_path / "train.log").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=f"full: '{tmp_path}'"), metrics.logged(tmp_path, "fourth"):
+        raise OSError(28, "full")  # ENOSPC
+    assert capsys.readouterr() == ("step 1\nof no run\n", "")  # no traceback of the log's own
 
 
 def test_a_run_logs_where_its_time_goes_saves_steps_and_traces_requested_ones(tmp_path):

@@ -73,9 +73,8 @@ def test_a_step_that_does_not_fit_says_what_to_change():
 @pytest.mark.parametrize("targets", ["live", "stored"])
 def test_the_program_plans_its_step_without_computing_or_writing(targets, tmp_path, capsys, monkeypatch):
     cache = tmp_path / "cache"
-    arguments = tiny_arguments(
-        tmp_path, data__text=write_text(tmp_path), data__cache_folder=str(cache), teacher__kind=targets
-    )
+    options = dict(data__text=write_text(tmp_path), data__cache_folder=str(cache), teacher__kind=targets)
+    arguments = tiny_arguments(tmp_path, **options)
     main.main([*arguments, f"--workdir={tmp_path / 'w'}", "--dry_run", "--compile_for=v5e-8"])
     out = capsys.readouterr().out
     for words in (

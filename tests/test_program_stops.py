@@ -21,9 +21,8 @@ def folder(tmp_path_factory):
 
 def test_a_loss_that_is_not_finite_stops_the_run(folder):
     workdir = folder / "nonfinite"
-    arguments = tiny_arguments(
-        folder, optimizer__learning_rate=1e30, optimizer__clip_norm=0.0, optimizer__warmup_fraction=0.0
-    )
+    options = dict(optimizer__learning_rate=1e30, optimizer__clip_norm=0.0, optimizer__warmup_fraction=0.0)
+    arguments = tiny_arguments(folder, **options)
     with pytest.raises(InputError, match="diverged, the loss is not finite at step .*checkpoint of step 0 is good"):
         main.main([*arguments, f"--workdir={workdir}"])
     assert Checkpoints(Workdir(workdir)).steps == [0]
@@ -60,9 +59,8 @@ def test_training_stops_without_a_better_score_and_a_resumed_run_keeps_its_best(
 
 
 def test_the_untrained_student_is_no_candidate_where_only_trained_ones_are(folder, capsys):
-    arguments = tiny_arguments(
-        folder, optimizer__learning_rate=0.3, evals__untrained=False, run__steps=6, evals__every=3
-    )
+    options = dict(optimizer__learning_rate=0.3, evals__untrained=False, run__steps=6, evals__every=3)
+    arguments = tiny_arguments(folder, **options)
     main.main([*arguments, f"--workdir={folder / 'trained'}"])
     results = json.loads((folder / "trained" / "results.json").read_text())
     assert results["best_step"] > 0 and "the best checkpoint, step" in capsys.readouterr().out

@@ -27,7 +27,6 @@ SHARED = {
     "pairs": "evals.pairs", "entities": "evals.entities",
 }  # fmt: skip
 """Maps short options of a training of several stages to the option that each sets in every stage; see `chain`."""
-
 TYPE_WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}  # for errors
 
 
@@ -55,12 +54,10 @@ def config_module(name: str, folder: str = "") -> types.ModuleType:
     shipped = {file.name: file for file in shipped_configs(folder)}
     file_name = path.name if path.suffix else f"{path.name}.py"
     # `l2`, `l2.py` and `configs/l2.py` name the shipped file from any folder; `mine/l2.py` names only a user's file.
-    may_be_shipped = path.parent.name in ("", "configs", folder)
-    if not may_be_shipped or file_name not in shipped:
+    if path.parent.name not in ("", "configs", folder) or file_name not in shipped:
         names = f"{pathlib.Path('configs', folder)}/{', '.join(shipped)}"
-        raise InputError(
-            f"config file {path} does not exist; shipped: {names}.{did_you_mean(file_name, list(shipped))}"
-        )
+        close = did_you_mean(file_name, list(shipped))
+        raise InputError(f"config file {path} does not exist; shipped: {names}.{close}")
     return plugins.load_module(str(shipped[file_name]))
 
 
@@ -148,10 +145,8 @@ def set_options(config: ConfigDict, options: Mapping[str, Any]) -> None:
     """Sets options by dotted name, such as `stage2.run.steps`; raises `InputError` for a name that the config does not have."""
     for name in options:
         check_option(option_names(config), name)
-    # A config holds tuples, not lists.
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     with config.ignore_type():  # types are checked when the config is read
-        config.update_from_flattened_dict(values)
+        config.update_from_flattened_dict(options)
 
 
 def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
@@ -162,8 +157,7 @@ def check_option(names: Sequence[str], name: str, *, flag: str = "") -> None:
         return
     section = sections.rpartition(".")[2]  # `student` of `stage2.student.layers`
     if section in KINDS:
-        section_kinds = KINDS[section]
-        fitting = [kind for kind in section_kinds.classes if option in section_kinds.default_options(kind)]
+        fitting = [kind for kind in KINDS[section].classes if option in KINDS[section].default_options(kind)]
         if fitting:
             raise InputError(
                 f"{flag}{name}: the kind of the {section} is chosen by the preset (--config=FILE.py:PRESET:{section}={fitting[0]}), in a "
@@ -246,9 +240,8 @@ def _refuse_unknown(options: Mapping[str, Any], allowed: Sequence[str], *, prefi
     """Raises `InputError` for a name in `options` that is not `allowed`; `prefix` precedes it in the error."""
     for name in options:
         if name not in allowed:
-            raise InputError(
-                f"config key {prefix}{name} is unknown.{did_you_mean(name, list(allowed))} Known: {', '.join(allowed)}."
-            )
+            close = did_you_mean(name, list(allowed))
+            raise InputError(f"config key {prefix}{name} is unknown.{close} Known: {', '.join(allowed)}.")
 
 
 def nested(config: Config) -> dict[str, dict[str, Any]]:
@@ -274,8 +267,7 @@ def flat(*stages: Config) -> dict[str, Any]:
 def typed(value: Any, declared: Any, name: str) -> Any:
     """Converts the value of the option `name` to its declared type; raises `InputError` for another type or a value out of range."""
     # Columns and shardings may also be a word, which `config_flags` puts into a tuple.
-    is_word_in_tuple = isinstance(value, tuple) and len(value) == 1 and isinstance(value[0], str)
-    if declared in (Columns, Sharding) and is_word_in_tuple:
+    if declared in (Columns, Sharding) and isinstance(value, list | tuple) and [*map(type, value)] == [str]:
         value = value[0]
     if declared == Columns and isinstance(value, str):
         value = (("text", value),) if value else ()  # the column of the sentences

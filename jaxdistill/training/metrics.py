@@ -62,12 +62,15 @@ def logged(workdir: pathlib.Path, command: str) -> Iterator[None]:
     loggers = (_printed, logging.getLogger("jaxdistill"))
     handler = logging.FileHandler(workdir / LOG, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    handler.handleError = lambda record: None  # a full disk, which the run's other files report in one line
     for logger in loggers:
         logger.addHandler(handler)
     try:
         note(f"$ {command}")
         yield
     except BaseException as error:
+        if isinstance(error, OSError) and not error.filename:  # writing to an open file does not name it
+            error.filename = str(workdir)
         if line_and_status := last_line(error):
             _printed.error("%s", line_and_status[0])
         else:  # a bug
@@ -76,7 +79,8 @@ def logged(workdir: pathlib.Path, command: str) -> Iterator[None]:
     finally:
         for logger in loggers:
             logger.removeHandler(handler)
-        handler.close()
+        with contextlib.suppress(OSError):  # which would hide the error of the block
+            handler.close()
 
 
 class Goodput:

@@ -13,7 +13,7 @@ import numpy as np
 import safetensors.numpy
 
 from jaxdistill.core import InputError
-from jaxdistill.core.files import inside, while_reading
+from jaxdistill.core.files import foreign_errors, inside, while_reading
 from jaxdistill.encoders.hugging_face import Part, read_settings, refuse_adapter
 
 Arrays = dict[str, np.ndarray]
@@ -51,8 +51,7 @@ def read_checkpoint(folder: Path) -> Arrays:
 
 
 def read_safetensors(path: Path) -> Arrays:
-    """Memory-mapped tensors in the stored dtype, by name. safetensors' NumPy interface would copy them, and a frozen teacher would
-    then be in memory beside its copy on the devices."""
+    """Memory-mapped tensors in the stored dtype, by name. safetensors' NumPy interface would copy a frozen teacher into memory."""
     with while_reading(path):
         content = np.memmap(path, np.uint8, "r")
         # The length of the JSON header in 8 bytes, the header, then the data.
@@ -166,5 +165,6 @@ def write_safetensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
     """Writes tensors in the form that transformers and sentence-transformers read."""
     path.touch()  # with the user's default permissions; `save_file` would let only the owner read the file
     mode = path.stat().st_mode
-    safetensors.numpy.save_file(dict(tensors), path, metadata={"format": "pt"})
+    with foreign_errors(f"{path} could not be written"):  # its own error for a full disk is no `OSError`
+        safetensors.numpy.save_file(dict(tensors), path, metadata={"format": "pt"})
     path.chmod(mode)
