@@ -43,15 +43,16 @@ def table(path):
     if name.endswith(".csv"):
         quoted = ("".join('"' + cell.replace('"', '""') + '",' for cell in row) + "x\r\n" for row in ROWS)
         return write(path, "en,de,more\r\n" + "".join(quoted))
-    if name.endswith(".jsonl"):
-        return write(path, "".join(json.dumps({"de": de, "n": 1, "en": en}) + "\n" for en, de in ROWS))
+    if ".json" in name:
+        rows = [json.dumps({"de": de, "n": 1, "en": en}) for en, de in ROWS]
+        return write(path, "\n".join(rows) if name.endswith("l") else f"[{', '.join(rows)}]")
     buffer = pyarrow.BufferOutputStream()
     columns = {"en": [en for en, _ in ROWS], "n": [1, 2, 3], "de": [de for _, de in ROWS]}
     pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
     return write(path, buffer.getvalue().to_pybytes())
 
 
-@pytest.mark.parametrize("name", ["tsv", "csv", "jsonl", "parquet", "tsv.gz", "csv.bz2", "jsonl.xz"])
+@pytest.mark.parametrize("name", ["tsv", "csv", "json", "jsonl", "parquet", "tsv.gz", "csv.bz2", "jsonl.xz"])
 def test_every_table_format_gives_the_same_rows(tmp_path, name):
     spec = table(tmp_path / f"rows.{name}")
     assert list(read([spec], COLUMNS)) == ROWS
@@ -147,6 +148,7 @@ FAULTS = [
     ("a.csv", b"", "a.csv is empty"),
     ("a.json", b"", "a.json is empty"),
     ("a.jsonl", b'{"text": "a"}\n{"text": NaN}\n', "a.jsonl: column 'text' holds mixed values, not text"),
+    ("a.jsonl", b'{"text": "a"}\n' * 800_000 + b'{"text": NaN}\n', "a.jsonl .*text. changed from string to number"),
     ("a.jsonl", b'{"text": "caf\xe9"}\n', "cannot read .*a.jsonl .'utf-8' codec .*; text must be in UTF-8"),
     ("a.jsonl", b"\n", "a.jsonl"),
     ("a.jsonl", b'{"text": "x"}\n{"text": \n', "cannot read .*a.jsonl .JSON parse error"),
@@ -268,9 +270,7 @@ def test_quotes_of_a_raw_tsv_are_text_and_the_prefix_decides(tmp_path, caplog):
 
 def test_a_tsv_whose_quotes_change_their_meaning_after_the_sample_is_refused(tmp_path):
     spec = write(tmp_path / "a.tsv", "text\tn\n" + '"a, b"\t1\n' * 300 + '"c" d\t1\n"e\t1\nf"\t1\n')
-    with pytest.raises(
-        InputError, match="quotes surround cells, but others do not; write raw:.*/a.tsv if quotes are text"
-    ):
+    with pytest.raises(InputError, match="surround cells, but others do not; write raw:.*/a.tsv if quotes are text"):
         list(read([spec]))
     assert [len(list(read([f"{prefix}{spec}"]))) for prefix in ("raw:", "quoted:")] == [303, 302]
 

@@ -2,8 +2,6 @@
 
 A *spec* names a source of text, as `options.Data.text` says. *Our names* of a text's columns, such as `text` and `second`, are mapped
 to the file's. Files are `.txt`, `.tsv`, `.csv`, `.json`, `.jsonl` or `.parquet`, all but Parquet also compressed.
-
-Duplicate and excluded rows are found by 8-byte hashes. Of 100 million different rows, two share one with a probability of 0.03 %.
 """
 
 import contextlib
@@ -46,7 +44,6 @@ COLON = re.compile(r":(?![^\[\]]*\])")
 QUOTED_CELL = re.compile(r'(?<![^\t\r\n])"((?:[^"]|"")*+)(?:"(?![^\t\r\n])|\Z)')
 """A quoted cell of a tab-separated table; the last one of a sample of lines may be cut off."""
 TEXTS = "texts"
-"""Folder in the cache for the files of `cached_table`."""
 BATCH_ROWS = 4096
 """Rows read, tokenised or written at a time; a restarted run repeats at most this many."""
 
@@ -80,7 +77,6 @@ class Table(NamedTuple):
     names: Sequence[Sequence[str]]
     """For each of our columns, the file's columns that are joined with a space; empty cells are left out."""
     label: str
-    """Names the table in errors."""
 
     def blocks(self, begin: int = 0) -> Iterator[list[list[str]]]:
         """Yields blocks of rows, from row `begin` on: for each of our columns, a list of texts, empty for missing values."""
@@ -94,11 +90,9 @@ class Table(NamedTuple):
             }
             block = []
             for joined_names in self.names:
-                texts, *further_texts = [cells_by_name[name] for name in joined_names]
-                if further_texts:
-                    rows_of_cells = zip(texts, *further_texts, strict=True)
-                    texts = [" ".join(filter(None, map(str.strip, cells))) for cells in rows_of_cells]
-                block.append(texts)
+                columns = [cells_by_name[name] for name in joined_names]
+                joined = (" ".join(filter(None, map(str.strip, cells))) for cells in zip(*columns, strict=True))
+                block.append(list(joined) if len(columns) > 1 else columns[0])
             yield block
 
 
@@ -301,7 +295,11 @@ def _loaded(files: Sequence[Path], columns: Mapping[str, str], spec: str, cache:
         with quiet_datasets(), warnings.catch_warnings():
             warnings.filterwarnings("error", "Length of header or names")  # pandas would drop cells
             # Not `load_dataset`, which tells the hub of every file that it loads.
-            return getattr(datasets.Dataset, f"from_{builder}")(escaped, cache_dir=str(folder), **options)
+            dataset = getattr(datasets.Dataset, f"from_{builder}")(escaped, cache_dir=str(folder), **options)
+        if builder == "json":
+            names = _requested(dataset.column_names, columns) or dataset.column_names
+            _check_json_lines(files[0], dataset.select_columns(names).features.arrow_schema)
+        return dataset
     except Exception as error:
         if len(files) > 1:
             for path in files:  # one of these calls raises, and names its file
@@ -312,6 +310,21 @@ def _loaded(files: Sequence[Path], columns: Mapping[str, str], spec: str, cache:
         is_unquoted = options.get("quoting") == csv.QUOTE_NONE
         advice = f"; if its cells are quoted, write quoted:{files[0]}" if is_unquoted else ""
         raise InputError(f"cannot read {files[0]} ({error_line(cause):.200}){advice}.") from None
+
+
+def _check_json_lines(path: Path, schema: "pyarrow.Schema") -> None:
+    """Raises `InputError` if a value of JSON lines does not fit the `schema`, which `datasets` takes from the first 10 MB. `datasets` turns
+    the column to JSON from there on, so that texts get quotes. Other JSON is not checked: `datasets` sees all of it at once."""
+    import fsspec
+    from pyarrow import json as arrow_json
+
+    options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    try:
+        with fsspec.open(str(path), "rb", compression="infer") as file:
+            deque(arrow_json.open_json(file, arrow_json.ReadOptions(block_size=10 << 20), options), maxlen=0)
+    except Exception as error:
+        if re.search(r"Column\(/.* changed from", str(error)):  # all other errors: not JSON lines
+            raise InputError(str(error).partition(" in row ")[0]) from None  # a row of some block
 
 
 def _options(builder: str, path: Path, columns: Mapping[str, str], spec: str, *, headerless: bool) -> dict[str, Any]:
@@ -355,10 +368,8 @@ def _csv_options(path: Path, columns: Mapping[str, str], spec: str, *, headerles
     if lacks_header:
         names = list(columns.values())
     options = {"sep": separator, "quoting": quoting, "header": None if lacks_header else 0, "names": names}
-    if blank_lines:
-        options["skiprows"] = blank_lines
     # `NA` is text, a blank line is a row, and the first of too many cells is no index.
-    return options | {"keep_default_na": False, "skip_blank_lines": False, "index_col": False}
+    return options | {"keep_default_na": False, "skip_blank_lines": False, "index_col": False, "skiprows": blank_lines}
 
 
 def _opened(path: Path) -> Any:
@@ -490,11 +501,7 @@ def _requested(available: Sequence[str], columns: Mapping[str, str]) -> list[str
 
 
 def columns_of(columns: str | ColumnNames | Sequence[tuple[str, str]] | None) -> dict[str, str]:
-    """Maps our names to columns. Takes a mapping, pairs, names that serve as both, or only the name of the sentences' column.
-
-    >>> columns_of("body"), columns_of(["text", "second"])
-    ({'text': 'body'}, {'text': 'text', 'second': 'second'})
-    """
+    """Maps our names to columns. Takes a mapping, pairs, names that serve as both, or only the name of the sentences' column."""
     if isinstance(columns, str):
         return {TEXT: columns} if columns else {}
     if isinstance(columns, Mapping):
@@ -591,26 +598,19 @@ def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, 
     for name, file_name in columns.items():
         column, errors = {name: file_name}, []
         for source, spec in enumerate(specs):
-            error = None if name == TEXT else _missing_column(spec, column)
-            if error is None:
+            try:
+                if name != TEXT:
+                    next(tables(spec, column), None)
                 found.append(Portion(source, column, [roles[source][name]]))
-            else:
+            except MissingColumn as error:
                 errors.append(error)
         if errors and len(errors) == len(specs):
             raise errors[-1]
     return sorted(found, key=lambda portion: portion.source)
 
 
-def _missing_column(spec: str, columns: ColumnNames) -> MissingColumn | None:
-    """The error that reading a source's first table raises if it lacks one of the columns; None if it has all."""
-    try:
-        next(tables(spec, columns), None)
-    except MissingColumn as error:
-        return error
-
-
 def text_key(text: str) -> int:
-    """64-bit hash of a text."""
+    """64-bit hash of a text. Of 100 million different texts, two share one with a probability of 0.03 %."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
