@@ -167,11 +167,8 @@ def test_held_out_sentences_are_paired_with_their_nearest_and_with_another_one()
     unit = bag_of_words(sentences) / np.linalg.norm(bag_of_words(sentences), axis=1, keepdims=True)
     nearest = np.argmax(unit @ unit.T - 2 * np.eye(20), axis=1)
     assert list(task.second[:20]) == [sentences[i] for i in nearest]
-    assert (
-        task.second
-        == agreement.held_out_task(vectors, seed=3).second
-        != agreement.held_out_task(vectors, seed=4).second
-    )
+    same, other = (agreement.held_out_task(vectors, seed=seed) for seed in (3, 4))
+    assert task.second == same.second != other.second
 
 
 def test_recall_of_the_teachers_neighbours_by_hand():
@@ -196,6 +193,8 @@ def test_neighbouring_sentences_are_pairs_and_an_odd_one_is_an_error():
     assert agreement.neighbouring_pairs(["a", "b", "c", "d"]) == (["a", "c"], ["b", "d"])
     with pytest.raises(InputError, match="3 sentences.*even number, at least 4"):
         agreement.neighbouring_pairs(["a", "b", "c"])
+    with pytest.raises(InputError, match="at least 3 different sentences, not 1"):
+        agreement.held_out_task({"a": np.ones(2)}, seed=0)
 
 
 def test_the_dev_evaluation_prefers_own_pairs_then_sts_b_then_agreement(sts_data, monkeypatch):

@@ -57,8 +57,7 @@ class AgreementTask:
             scored = similarities(model, self.first, self.second)
             return {METRIC: spearman(self.teacher_similarities, scored, name=name)}
         roles = self.roles if any(self.roles) else ()  # without roles, `model` need not be a `RoleEmbed`
-        # Rows of `vectors` are the distinct sentences in order of appearance, as `teacher_nearest` numbers them.
-        vectors, left, right = vectors_of_pairs(model, self.first, self.second, roles=roles)
+        vectors, left, right = vectors_of_pairs(model, self.first, self.second, roles=roles)  # as in `teacher_nearest`
         cosines = np.einsum("ne,ne->n", vectors[left], vectors[right])
         scores = {METRIC: spearman(self.teacher_similarities, cosines, name=name)}
         if self.teacher_nearest is not None:
@@ -85,7 +84,8 @@ def held_out_task(
     """Makes the evaluation on held-out sentences; `teacher_vectors` and `roles` map each of them to its vector and role. Each is paired
     with its nearest neighbour and with a random other, because random pairs alone are nearly all unrelated."""
     sentences = list(teacher_vectors)
-    count = len(sentences)
+    if (count := len(sentences)) < 3:  # two have one cosine, which has no correlation
+        raise InputError(f"agreement with the teacher needs at least 3 different sentences, not {count}.")
     unit = unit_rows(np.stack(list(teacher_vectors.values())))
     nearest = nearest_others(unit, count=max(RANKS))
     # A shift by 1 to count - 1 never leads back to the sentence itself.
