@@ -1,6 +1,7 @@
 """STS, graded pairs, agreement and the choice among them, with embeddings that need no model."""
 
 import csv
+from unittest import mock
 
 import datasets
 import numpy as np
@@ -104,16 +105,14 @@ def test_the_tracks_of_sts_2017_that_were_added_are_scored_where_the_folder_has_
 
 
 def test_hub_sets_are_read_by_their_own_columns(monkeypatch):
-    requests = []
-
-    def load_dataset(name, *, split, revision):
-        requests.append((name, split, revision))
-        return {"relatedness_score": [1, 4.5], "sentence_A": ["a", "b"], "sentence_B": ["c", "d"]}
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    rows = {"relatedness_score": [1, 4.5], "sentence_A": ["a", "b"], "sentence_B": ["c", "d"]}
+    load = mock.Mock(side_effect=[rows, ConnectionError("no network")])
+    monkeypatch.setattr(datasets, "load_dataset", load)
     read = sts.read_set("sick-r", None)
     assert (read.first, read.second, read.scores.tolist()) == (("a", "b"), ("c", "d"), [1.0, 4.5])
-    assert requests == [("RobZamp/sick", "test", "refs/convert/parquet")]
+    load.assert_called_once_with("RobZamp/sick", split="test", revision="refs/convert/parquet")
+    with pytest.raises(InputError, match="sts12-sts cannot be loaded from the hub; .*JAXDISTILL_DATA. .no network"):
+        suite.planned(["sts"], Sources(data=""))  # a third request would be a `StopIteration`
 
 
 def test_real_sets_have_the_official_number_of_pairs(data_folder):

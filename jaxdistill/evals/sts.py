@@ -1,14 +1,12 @@
 """Scores semantic textual similarity: STS12-16, STS-B and SICK-R in English, and the tracks of STS 2017.
 
 The protocol is `all` of SimCSE (Gao et al., EMNLP 2021, appendix B): Spearman's correlation between cosine similarity and gold
-score over all pairs of a set together, without a trained regressor. The average is over the seven tests. SentEval's own
-protocol, the mean over a set's subsets, differs by several points and is not comparable.
+score over all pairs of a set together, without a trained regressor. SentEval's mean over a set's subsets differs by several points.
 
 NOTE: the hub's copies have original case and spacing, while a data folder's SentEval files are lower-cased and tokenised: an
 uncased model gets nearly the same score on both, a cased one may not. The hub's SICK has 4,906 test pairs, the original file 4,927.
 
 The seven tracks are those of SemEval-2017 task 1 (Cer et al., https://arxiv.org/abs/1708.00055), which reports Pearson's correlation.
-Reimers and Gurevych (EMNLP 2020) added English with German and with French, which ConGen's Table 3 includes.
 """
 
 import hashlib
@@ -57,7 +55,7 @@ PLOTTED = ("sts-b-dev", "sts-b", "pairs")
 TESTS = tuple(name for name in SETS if name != "sts-b-dev")
 TRACKS = ("ar-ar", "en-ar", "es-es", "es-en", "es-en-mt", "en-en", "en-tr")
 ADDED_TRACKS = ("en-de", "en-fr")
-"""Tracks that are scored only if the folder has them."""
+"""By Reimers and Gurevych (EMNLP 2020), and in ConGen's Table 3; scored only if the folder has them."""
 
 
 def sts_values(embed: Embed | Scorer, graded: Mapping[str, GradedPairs], *, subsets: bool) -> Result:
@@ -147,9 +145,11 @@ def test_set_of(sts_name: str, name: str, protocol: str, sources: Sources, *, is
 def _sets(sources: Sources) -> Iterator[TestSet]:
     """The sets that the user's tasks name; the task `sts` names all."""
     by_subset = "; also each subset, their mean, and their mean weighted by pairs (SentEval)"
-    for name in SETS:
-        if "sts" in sources.tasks or name in sources.tasks:
-            yield test_set_of(name, name, f"{PROTOCOL}{by_subset if name in SUBSETS else ''}", sources)
+    names = [name for name in SETS if "sts" in sources.tasks or name in sources.tasks]
+    if not sources.data:
+        read_set(names[0], None)  # without a network, an error at once instead of one for each set, after minutes
+    for name in names:
+        yield test_set_of(name, name, f"{PROTOCOL}{by_subset if name in SUBSETS else ''}", sources)
 
 
 EVALUATION = Evaluation(
