@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 import safetensors.numpy
-import sentence_transformers
 import torch
 import transformers
+from sentence_transformers import CrossEncoder
 
 from jaxdistill.core import InputError
 from jaxdistill.data.packing import Ragged, Shape, filled, first_slots, pad
@@ -70,7 +70,7 @@ def test_every_family_equals_transformers_and_survives_a_round_trip(family, tmp_
     )
     assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert reloaded.config.num_labels == 1
-    torch_model = sentence_transformers.CrossEncoder(str(tmp_path / "out"), device="cpu")
+    torch_model = CrossEncoder(str(tmp_path / "out"), device="cpu")
     np.testing.assert_allclose(torch_model.predict(PAIRS), Embedder(model).score(FIRST, SECOND), atol=1e-5)
     np.testing.assert_allclose(torch_logits(reloaded.eval(), model), expected, atol=1e-6)
     assert load_model(str(tmp_path / "out")).digest() == model.digest()
@@ -99,8 +99,6 @@ def test_packed_pairs_equal_padded_ones(pair):
 )
 def test_token_types_are_those_that_tokenizer_config_json_gives(tmp_path, changes, caplog):
     """Without names, transformers' generic class gives none and BERT's gives them."""
-    from sentence_transformers import CrossEncoder
-
     torch_model = cases.write_cross_encoder(tmp_path / "torch", "bert")
     with_types = torch_logits(torch_model, load_model(str(tmp_path / "torch")))
     cases.edit_json(tmp_path / "torch" / "tokenizer_config.json", **changes)
@@ -114,8 +112,6 @@ def test_token_types_are_those_that_tokenizer_config_json_gives(tmp_path, change
 
 
 def test_a_prompt_goes_before_the_first_sentence_of_a_pair(tmp_path):
-    from sentence_transformers import CrossEncoder
-
     cases.write_cross_encoder(tmp_path, "bert")
     plain = Embedder(load_model(str(tmp_path)))
     CrossEncoder(str(tmp_path), device="cpu", prompts={"q": "w9 w8 "}, default_prompt_name="q").save(
@@ -128,6 +124,9 @@ def test_a_prompt_goes_before_the_first_sentence_of_a_pair(tmp_path):
     embedder = Embedder(load_model(str(tmp_path), prompt="w9 w8 "))
     np.testing.assert_allclose(embedder.score(FIRST, SECOND), expected, atol=1e-5)
     assert surgery.cross_encoder(prompted, key=jax.random.key(0)).prompt == ""
+    save(prompted, tmp_path / "out")
+    np.testing.assert_allclose(CrossEncoder(str(tmp_path / "out"), device="cpu").predict(PAIRS), expected, atol=1e-5)
+    assert load_model(str(tmp_path / "out")).digest() == prompted.digest()
 
 
 @pytest.mark.parametrize("bias", [20.0, -40.0])

@@ -63,11 +63,16 @@ def save(model: SentenceModel, folder: str | Path, *, card: str = "", keeps_form
     else:
         _write_transformer(model, folder)
         _write_tokenizer_files(model, folder)
+    settings = {"prompts": model.prompts, "default_prompt_name": model.default_prompt}
     if not definition.reads_pairs:
         _write_modules(definition, model.params, folder)
-        settings = {"prompts": model.prompts, "default_prompt_name": model.default_prompt}
         settings |= {"similarity_fn_name": definition.similarity}
         write_json(folder / "config_sentence_transformers.json", settings)
+    elif model.prompts:  # sentence-transformers reads a cross-encoder's prompts only beside `modules.json`
+        entry = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
+        write_json(folder / "modules.json", [entry])
+        write_json(folder / "sentence_bert_config.json", {"transformer_task": "sequence-classification"})
+        write_json(folder / "config_sentence_transformers.json", settings | {"model_type": "CrossEncoder"})
     # Programs that read a static table may know its maximum length only from here; `MAX_LENGTH` stands for none.
     truncation = {"direction": "Right", "max_length": model.max_length, "strategy": "LongestFirst", "stride": 0}
     has_limit = not definition.architecture.is_static or model.max_length < static.MAX_LENGTH
@@ -117,7 +122,6 @@ def _write_table(model: SentenceModel, folder: Path) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Writes a JSON file; creates its folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
@@ -157,7 +161,6 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
     """Writes `modules.json`, and each module except the first, which is in the root, into its folder."""
     pooling = definition.pooling
     width, is_static = definition.architecture.hidden_size, definition.architecture.is_static
-    # A module has a kind, settings and tensors. First those of dense layers.
     dense: list[tuple[str, dict[str, Any], Arrays]] = []
     activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
     for index, layer in enumerate(definition.dense):
