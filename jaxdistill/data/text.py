@@ -623,8 +623,7 @@ def row_key(cells: Sequence[str], ordered: Sequence[str] = ()) -> int:
 
 def identifying(columns: Collection[str], *, chunked: bool) -> list[str]:
     """The columns that identify a row: `text` and, if there is one, `second`; only `text` if rows are split into chunks."""
-    names = [TEXT] if chunked else [TEXT, SECOND]
-    return [name for name in names if name in columns]
+    return [name for name in ([TEXT] if chunked else [TEXT, SECOND]) if name in columns]
 
 
 def excluded_keys(specs: Sequence[str], identity: Mapping[str, str], cache: str = "") -> set[int]:

@@ -146,7 +146,7 @@ def _sets(sources: Sources) -> Iterator[TestSet]:
     """The sets that the user's tasks name; the task `sts` names all."""
     by_subset = "; also each subset, their mean, and their mean weighted by pairs (SentEval)"
     names = [name for name in SETS if "sts" in sources.tasks or name in sources.tasks]
-    if not sources.data:
+    if names and not sources.data:
         read_set(names[0], None)  # without a network, an error at once instead of one for each set, after minutes
     for name in names:
         yield test_set_of(name, name, f"{PROTOCOL}{by_subset if name in SUBSETS else ''}", sources)

@@ -139,9 +139,7 @@ def _is_key(ring, pushes, *, expired, starts_full, with_batch):
     is_key = ~(is_oldest & (row >= expired[0]) & (row < expired[1]))
     if not starts_full:
         is_key = is_key & (block < pushes)  # other blocks hold nothing yet
-    if not with_batch:
-        is_key = is_key & (block != newest)
-    return is_key
+    return is_key if with_batch else is_key & (block != newest)
 
 
 def _merged(statistics, count):

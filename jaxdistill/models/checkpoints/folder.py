@@ -161,6 +161,7 @@ def _write_modules(definition: EncoderDefinition, params: Mapping[str, np.ndarra
     """Writes `modules.json`, and each module except the first, which is in the root, into its folder."""
     pooling = definition.pooling
     width, is_static = definition.architecture.hidden_size, definition.architecture.is_static
+    # A module has a kind, settings and tensors. First those of dense layers.
     dense: list[tuple[str, dict[str, Any], Arrays]] = []
     activations = {ours: theirs for theirs, ours in modules.DENSE_ACTIVATIONS.items()}
     for index, layer in enumerate(definition.dense):
