@@ -45,6 +45,10 @@ def test_a_killed_run_continues_with_the_missing_blocks(tmp_path, finished_block
     stored_vectors(tmp_path, lambda texts: pytest.fail("made again"))
     stored_vectors(tmp_path, killed, name="other")
     assert len(done) == 6
+    for path in tmp_path.rglob("vectors.npy"):
+        path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InputError, match="is damaged; remove it"):
+        stored_vectors(tmp_path, killed)
 
 
 def test_a_models_vector_that_is_not_finite_is_named_by_its_row(tmp_path):

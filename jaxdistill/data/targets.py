@@ -1,8 +1,7 @@
 """Caches teacher targets on disk, resumably, or reads the user's own vectors; joins and whitens targets.
 
-A cache is one memory-mapped array in a folder named by the digest of everything that determines the targets (teacher's weights, tokenizer,
-pooling, maximum length, precision, text), so a changed teacher or text gets a new folder. An output file of `encode` or `mine` has a note
-beside it, `NAME.json`, that says what it was made from, so that it is not made twice or overwritten.
+A cache is a folder named by the digest of all that determines the targets (teacher's files and options, precision, text). An output
+file of `encode` or `mine` has a note beside it, `NAME.json`, that says what it was made from, so that it is not made twice or overwritten.
 """
 
 import hashlib
@@ -46,7 +45,7 @@ def stored_vectors(
     The file `vectors.npy` has its full size from the beginning. The file `done.npy` has an entry for each block: 0 until the block is
     finished, then 1 more than the count that `compute` returns with it. The n processes of a run that see the same folder compute every
     n-th block each; all must call this together. Returns the memory-mapped vectors, and the sum of the counts. Raises `InputError` if
-    the folder cannot be written or a vector is not finite, and `Interrupted` after a signal; finished blocks stay in the folder.
+    the folder cannot be read or written or a vector is not finite, and `Interrupted` after a signal; finished blocks stay in the folder.
 
     Args:
       folder: named by a digest of everything that determines the vectors.
@@ -68,7 +67,9 @@ def stored_vectors(
         make_folder_atomic(folder, write_empty, what="the vectors")
     processes.wait("the file is there")
     assigned = range(rank, len(blocks), len(group))  # indices of this process's blocks
-    missing = [index for index in assigned if not np.load(folder / DONE)[index]]
+    with foreign_errors(f"{folder} is damaged; remove it, and its vectors are computed again"):
+        np.load(folder / VECTORS, mmap_mode="r")  # raises if it is too short
+        missing = [index for index in assigned if not np.load(folder / DONE)[index]]
     total = sum(len(blocks[index]) for index in assigned)
     with Interrupts() as interrupts, counted(total, "rows", shown=processes.is_first() and shown) as count_rows:
 
@@ -188,8 +189,7 @@ def checked_user_vectors(
     vector is not finite, or zero in a row `used` as a target. If `used` is None, the file holds scores, which may be zero."""
     array = open_user_vectors(spec, rows)
     is_target = np.zeros(rows, bool)
-    if used is not None:
-        is_target[used] = True
+    is_target[[] if used is None else used] = True
     for start in range(0, rows, BLOCK_ROWS):
         # Opened again for each block: the pages of an open map count as memory of the process.
         largest = np.abs(open_user_vectors(spec)[start : start + BLOCK_ROWS]).max(axis=1)
