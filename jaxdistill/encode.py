@@ -151,7 +151,8 @@ def _encoded(
     encodings = list(embedder.model.encodings(sentences))
     vectors = embedder.encode_ids([np.asarray(encoding.ids, np.int32) for encoding in encodings], advance=advance)
     if width < embedder.width:
-        return unit_rows(vectors[:, :width]), sum(bool(encoding.overflowing) for encoding in encodings)
+        vectors = unit_rows(vectors[:, :width])
+    return vectors, sum(bool(encoding.overflowing) for encoding in encodings)
 
 
 def _write_output(path: Path, suffix: str, vectors_file: Path, sentences: Iterator[Row] | None) -> None:

@@ -37,8 +37,7 @@ def listed(argument: str | int | Path | Sequence[str | int | Path]) -> list[str]
         argument = argument.split(",")
     elif isinstance(argument, int | Path):
         argument = [argument]
-    values = [str(value).strip() for value in argument]
-    return [os.path.expanduser(value) for value in values if value]
+    return [os.path.expanduser(text) for value in argument if (text := str(value).strip())]
 
 
 def parse(

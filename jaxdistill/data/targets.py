@@ -189,7 +189,8 @@ def checked_user_vectors(
     vector is not finite, or zero in a row `used` as a target. If `used` is None, the file holds scores, which may be zero."""
     array = open_user_vectors(spec, rows)
     is_target = np.zeros(rows, bool)
-    is_target[[] if used is None else used] = True
+    if used is not None:
+        is_target[used] = True
     for start in range(0, rows, BLOCK_ROWS):
         # Opened again for each block: the pages of an open map count as memory of the process.
         largest = np.abs(open_user_vectors(spec)[start : start + BLOCK_ROWS]).max(axis=1)
