@@ -31,5 +31,6 @@ def test_a_preset_trains_on_a_small_text_with_a_smaller_queue(tmp_path, caplog):
     assert run.objective.reserve_rows == 50 and len(np.unique(run.seeds(), axis=0)) == 50
     # A tenth, for the agreement; the queue begins with sentences that are trained on.
     assert (len(run.batches.trained), run.batches.steps_per_epoch) == (200 - 20, 11)
-    with pytest.raises(InputError, match="15 of the text's 16 sentences are left .* the 1 reserved .* needs 16"):
+    words = "15 of the text's 16 sentences are left for training without the 1 reserved ones .* needs 16"
+    with pytest.raises(InputError, match=words):
         small_run(tmp_path, 16)

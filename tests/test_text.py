@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 from jaxdistill.core import InputError
-from jaxdistill.data.text import content_digest, is_plain, read, source_files, sources_of
+from jaxdistill.data.text import columns_of, content_digest, is_plain, read, source_files, sources_of
 
 ROWS = [("The cat sleeps.", "Die Katze schläft."), ('He said "no", twice', "Er sagte nein"), ("a\u2028b", "c\x0bd")]
 COLUMNS = {"text": "en", "translation": "de"}
@@ -104,6 +104,8 @@ def test_files_of_a_glob_are_sorted_part_by_part_and_a_faulty_one_is_named(tmp_p
 
 
 def test_each_file_is_read_by_the_first_column_that_it_has(tmp_path):
+    assert columns_of("body") == {"text": "body"}
+    assert columns_of(["text", "second"]) == {"text": "text", "second": "second"}
     specs = [write(tmp_path / "sts.tsv", "sentence1\tpremise\na\tb\n"), write(tmp_path / "nli.csv", "premise,x\nc,d\n")]
     specs.append(write(tmp_path / "odd.jsonl", '{"sentence1|premise": "e", "premise": "f"}\n'))
     assert list(read(specs, {"text": "sentence1|premise"})) == [("a",), ("c",), ("e",)]
@@ -190,7 +192,8 @@ def test_hub_sets_are_read_through_datasets(tmp_path, monkeypatch):
     assert list(read([f"{spec}:premise"])) == [("x",), ("y",)] and source_files(f"{spec}:premise") == []
     assert list(read([f"{spec}:premise+label"], ("text", "label"))) == [("x 1", "1"), ("y 2", "2")]
     assert list(read([f"{spec}[:1]:premise"])) == [("x",)]
-    with pytest.raises(InputError, match="has no column 'text'; it has 'premise', 'label'. .* last part of the spec"):
+    words = "has no column 'text'; it has 'premise', 'label'. .* the last part of the spec"
+    with pytest.raises(InputError, match=words):
         list(read([f"{spec}:text"]))
     assert content_digest([f"{spec}:premise"]) != content_digest([f"{spec}[:1]:premise"])
     with pytest.raises(InputError, match="cannot be loaded .* HF_HUB_OFFLINE=1"):
@@ -268,7 +271,8 @@ def test_quotes_of_a_raw_tsv_are_text_and_the_prefix_decides(tmp_path, caplog):
 
 def test_a_tsv_whose_quotes_change_their_meaning_after_the_sample_is_refused(tmp_path):
     spec = write(tmp_path / "a.tsv", "text\tn\n" + '"a, b"\t1\n' * 300 + '"c" d\t1\n"e\t1\nf"\t1\n')
-    with pytest.raises(InputError, match="surround cells, but others do not; write raw:.*/a.tsv if quotes are text"):
+    words = "quotes surround cells, but others do not; write raw:.*/a.tsv if quotes are text"
+    with pytest.raises(InputError, match=words):
         list(read([spec]))
     assert [len(list(read([f"{prefix}{spec}"]))) for prefix in ("raw:", "quoted:")] == [303, 302]
 

@@ -267,7 +267,8 @@ def flat(*stages: Config) -> dict[str, Any]:
 def typed(value: Any, declared: Any, name: str) -> Any:
     """Converts the value of the option `name` to its declared type; raises `InputError` for another type or a value out of range."""
     # Columns and shardings may also be a word, which `config_flags` puts into a tuple.
-    if declared in (Columns, Sharding) and isinstance(value, list | tuple) and [*map(type, value)] == [str]:
+    is_word_in_tuple = isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], str)
+    if declared in (Columns, Sharding) and is_word_in_tuple:
         value = value[0]
     if declared == Columns and isinstance(value, str):
         value = (("text", value),) if value else ()  # the column of the sentences

@@ -44,8 +44,8 @@ def parse(
     function: Callable[..., Any], arguments: Sequence[str], *, others: str = "", **defaults: Any
 ) -> tuple[dict[str, Any], list[str]]:
     """Parses a command line into the arguments of `function`; `--help` prints the options and exits.
-    `defaults` replace those of the signature. If `others` is not empty, also returns the flags that begin with it, unparsed.
-    Raises `InputError` for any other unknown flag."""
+    `defaults` override the defaults of the signature. Flags that start with `others` are returned unparsed; an empty string
+    matches none. Raises `InputError` for any other unknown flag."""
     as_dict = functools.wraps(function)(lambda **values: values)  # tyro reads the signature and the docstring
     module = sys.modules[function.__module__]
     parsed, unknown = tyro.cli(

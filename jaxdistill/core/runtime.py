@@ -30,7 +30,8 @@ INTERRUPTED = 130
 AGAIN = TemporaryError.status
 """Exit status after SIGTERM, SIGHUP, or the loss of another process or of the network; the same command continues."""
 DISK_FAULTS = (
-    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR,
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EEXIST,
+    errno.ENOTDIR,
 )  # fmt: skip
 """OS errors caused by the user's disk, reported as one line wherever they occur; other OS errors are bugs."""
 

@@ -69,7 +69,8 @@ def stored_vectors(
     assigned = range(rank, len(blocks), len(group))  # indices of this process's blocks
     with foreign_errors(f"{folder} is damaged; remove it, and its vectors are computed again"):
         np.load(folder / VECTORS, mmap_mode="r")  # raises if it is too short
-        missing = [index for index in assigned if not np.load(folder / DONE)[index]]
+        finished = np.load(folder / DONE)
+        missing = [index for index in assigned if not finished[index]]
     total = sum(len(blocks[index]) for index in assigned)
     with Interrupts() as interrupts, counted(total, "rows", shown=processes.is_first() and shown) as count_rows:
 

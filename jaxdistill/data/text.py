@@ -43,7 +43,7 @@ COLON = re.compile(r":(?![^\[\]]*\])")
 """Separates the parts of a hub's spec; does not match inside a slice of a split, such as `train[:10000]`."""
 QUOTED_CELL = re.compile(r'(?<![^\t\r\n])"((?:[^"]|"")*+)(?:"(?![^\t\r\n])|\Z)')
 """A quoted cell of a tab-separated table; the last one of a sample of lines may be cut off."""
-TEXTS = "texts"
+TEXTS = "texts"  # folder in the cache for the files of `cached_table`
 BATCH_ROWS = 4096
 """Rows read, tokenised or written at a time; a restarted run repeats at most this many."""
 
@@ -77,6 +77,7 @@ class Table(NamedTuple):
     names: Sequence[Sequence[str]]
     """For each of our columns, the file's columns that are joined with a space; empty cells are left out."""
     label: str
+    """Names the table in errors."""
 
     def blocks(self, begin: int = 0) -> Iterator[list[list[str]]]:
         """Yields blocks of rows, from row `begin` on: for each of our columns, a list of texts, empty for missing values."""
@@ -313,15 +314,14 @@ def _loaded(files: Sequence[Path], columns: Mapping[str, str], spec: str, cache:
 
 
 def _check_json_lines(path: Path, schema: "pyarrow.Schema") -> None:
-    """Raises `InputError` if a value of JSON lines does not fit the `schema`, which `datasets` takes from the first 10 MB. `datasets` turns
-    the column to JSON from there on, so that texts get quotes. Other JSON is not checked: `datasets` sees all of it at once."""
-    import fsspec
+    """Raises `InputError` if a value of JSON lines does not fit the `schema`, which `datasets` infers from the first 10 MB. It encodes the
+    column as JSON from there on, so that texts get quotes. Other JSON is not checked: `datasets` infers its types from the whole file."""
     from pyarrow import json as arrow_json
 
     options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
-        with fsspec.open(str(path), "rb", compression="infer") as file:
-            deque(arrow_json.open_json(file, arrow_json.ReadOptions(block_size=10 << 20), options), maxlen=0)
+        with _opened(path) as file:  # Arrow reads the bytes below the text
+            deque(arrow_json.open_json(file.buffer, arrow_json.ReadOptions(block_size=10 << 20), options), maxlen=0)
     except Exception as error:
         if re.search(r"Column\(/.* changed from", str(error)):  # all other errors: not JSON lines
             raise InputError(str(error).partition(" in row ")[0]) from None  # a row of some block

@@ -125,16 +125,12 @@ def _gather(array: Array, split: NamedSharding, whole: NamedSharding, sent_dtype
     return jax.lax.with_sharding_constraint(array.astype(sent_dtype), whole).astype(array.dtype)
 
 
-def _gather_forward(array: Array, split: NamedSharding, whole: NamedSharding, sent_dtype: str):
-    return _gather(array, split, whole, sent_dtype), None
-
-
 def _gather_backward(split: NamedSharding, _whole: NamedSharding, _sent_dtype: str, _saved: None, cotangent: Array):
     # Not cast to `sent_dtype`: rounding before the sum over devices would lose small contributions.
     return (jax.lax.with_sharding_constraint(cotangent, split),)
 
 
-_gather.defvjp(_gather_forward, _gather_backward)
+_gather.defvjp(lambda *arguments: (_gather(*arguments), None), _gather_backward)
 
 
 def check_rules(rules: Rules, tree: Any, mesh: Mesh) -> None:

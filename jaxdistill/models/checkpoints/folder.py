@@ -122,6 +122,7 @@ def _write_table(model: SentenceModel, folder: Path) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
+    """Writes a JSON file; creates its folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
