@@ -5,7 +5,7 @@ padding, because an empty softmax is NaN.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -17,10 +17,9 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import Array, Tokens
-from jaxdistill.core.ops.dense import product
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.fused import fused, should_fuse
-from jaxdistill.encoders.layers import Linear, Norm, Table, contraction, dropout, expanded
+from jaxdistill.encoders.layers import Linear, Norm, Table, contraction, dropout
 
 MAX_WHOLE_ROW = 512
 """Rows of more token slots are computed in blocks of queries, so that no array has the size row x row."""
@@ -54,19 +53,11 @@ class LayerInputs(NamedTuple):
 
 
 class Attention(nnx.Module):
-    """Multi-head self-attention; it holds the norms before and after it, which `Layer` applies.
+    """Multi-head self-attention; it holds the norms before and after it, which `Layer` applies. `normed`: whether `norm` exists."""
 
-    `normed`: whether `norm` exists. `sliced`: whether a loop over layers slices the weights from stacks; queries, keys and values
-    are then separate products, because joining their weights would copy them in every round.
-    """
-
-    def __init__(self, architecture: Architecture, *, rngs: nnx.Rngs, normed: bool, sliced: bool):
+    def __init__(self, architecture: Architecture, *, rngs: nnx.Rngs, normed: bool):
         self.architecture = architecture
-        self.sliced = sliced
         self.has_grouped_keys = architecture.key_head_count != architecture.heads
-        # With grouped keys, `concat_qkv` puts each key head beside its queries and values, so that devices that each hold some
-        # heads (`run.sharding=tensor`) move no weights. Without, one block, because copying into more takes time.
-        self.head_blocks = architecture.key_head_count if self.has_grouped_keys else 1
         width = architecture.hidden_size
         query_width = architecture.heads * architecture.head_width
         key_width = architecture.key_head_count * architecture.head_width
@@ -84,7 +75,10 @@ class Attention(nnx.Module):
 
     def __call__(self, x: Array, inputs: LayerInputs, compute_dtype: DTypeLike) -> Float[Array, "g r l d"]:
         architecture = self.architecture
-        query, key, value = self.project(x, compute_dtype)
+        head_width = architecture.head_width
+        # One product each: XLA's TPU compiler would copy what it splits from a product of joined weights, and its gradients.
+        linears = self.query, self.key, self.value
+        query, key, value = (linear(x, compute_dtype).reshape(*x.shape[:-1], -1, head_width) for linear in linears)
         if self.query_norm is not None and self.key_norm is not None:
             query = self.query_norm(query)
             key = self.key_norm(key)
@@ -92,7 +86,6 @@ class Attention(nnx.Module):
             query = rotated(query, *inputs.rotation)
             key = rotated(key, *inputs.rotation)
         # The scale goes on the queries, which are fewer than the scores.
-        head_width = architecture.head_width
         query = query.astype(jnp.float32) * (architecture.attention_scale or 1.0 / math.sqrt(head_width))
         if self.has_grouped_keys:  # [g r l h u f], where `u` are the query heads that share a key head
             query = query.reshape(*x.shape[:-1], architecture.key_head_count, -1, head_width)
@@ -113,29 +106,6 @@ class Attention(nnx.Module):
         if inputs.head_scale is not None:
             output = output * inputs.head_scale[..., None]
         return self.output(output.reshape(*x.shape[:-1], -1).astype(x.dtype), compute_dtype)
-
-    def project(self, x: Float[Array, "g r l d"], compute_dtype: DTypeLike) -> list[Float[Array, "g r l _ f"]]:
-        """Queries, keys and values by head; keys and values may have fewer heads."""
-        linears = (self.query, self.key, self.value)
-        if self.sliced:
-            projected = [linear(x, compute_dtype) for linear in linears]
-        else:
-            # One wide product for the three, and one gradient with respect to x instead of a sum of three.
-            kernels = [linear.kernel[...] for linear in linears]
-            joined = product(x, self.concat_qkv(kernels), compute_dtype=compute_dtype)
-            biases = [linear.bias[...] for linear in linears if linear.bias is not None]
-            if biases:
-                joined = joined + expanded(self.concat_qkv(biases).astype(joined.dtype), joined)
-            joined = joined.astype(x.dtype).reshape(*x.shape[:-1], self.head_blocks, -1)  # [g r l blocks qkv]
-            query_end = kernels[0].shape[1] // self.head_blocks
-            key_end = query_end + kernels[1].shape[1] // self.head_blocks
-            projected = jnp.split(joined, (query_end, key_end), axis=-1)
-        return [array.reshape(*x.shape[:-1], -1, self.architecture.head_width) for array in projected]
-
-    def concat_qkv(self, arrays: Sequence[Float[Array, "... _"]]) -> Float[Array, "... qkv"]:
-        """Joins weights of queries, keys and values on the last axis: all three of the first block of heads, then of the next."""
-        by_block = [array.reshape(*array.shape[:-1], self.head_blocks, -1) for array in arrays]  # [... blocks _]
-        return jnp.concatenate(by_block, axis=-1).reshape(*arrays[0].shape[:-1], -1)
 
     def attend_within_pieces(
         self, query, key, value, block: RowBlock, window: int, seeds: Array | None, compute_dtype: DTypeLike

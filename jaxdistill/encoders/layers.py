@@ -11,6 +11,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 from jax.typing import DTypeLike
 from jaxtyping import Float, Integer
 
@@ -19,6 +20,8 @@ from jaxdistill.core.ops.dense import has_bfloat16_units, product
 
 INITIAL_DEVIATION = 0.02
 """Standard deviation of fresh weights in all families (`initializer_range`)."""
+STATISTICS = "statistics"
+"""The name by which `jax.checkpoint` keeps a norm's mean and deviation."""
 
 
 def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -96,8 +99,8 @@ class Norm(nnx.Module):
     def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
         x = x.astype(jnp.float32)
         if self.subtracts_mean:
-            x = x - jnp.mean(x, axis=-1, keepdims=True)
-        x = x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + self.eps)
+            x = x - checkpoint_name(jnp.mean(x, axis=-1, keepdims=True), STATISTICS)
+        x = x * checkpoint_name(jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + self.eps), STATISTICS)
         scale = self.scale[...].astype(jnp.float32) + self.offset
         x = x * expanded(scale, x)
         return x if self.bias is None else x + expanded(self.bias[...].astype(jnp.float32), x)

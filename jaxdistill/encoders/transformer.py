@@ -16,7 +16,16 @@ from jaxdistill.core import STACKED, Array, Params, Tokens
 from jaxdistill.core.ops.dense import computed_once
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.attention import Attention, LayerInputs, make_layer_inputs
-from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm, Table, drophead, dropout, expanded
+from jaxdistill.encoders.layers import (
+    ACTIVATION_FUNCTIONS,
+    STATISTICS,
+    Linear,
+    Norm,
+    Table,
+    drophead,
+    dropout,
+    expanded,
+)
 
 SITES_PER_LAYER = 3
 """Dropout sites of a layer: attention probabilities, attention output and feed-forward output."""
@@ -28,10 +37,12 @@ def path_string(path: Iterable[Hashable]) -> str:
 
 
 def recompute_in_backward(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Wraps elementwise work in float32: for bfloat16 arguments, the backward pass recomputes its intermediates, which are larger."""
+    """Wraps elementwise work in float32: for bfloat16 arguments, the backward pass recomputes its intermediates, which are larger; but
+    not a norm's statistics, which have one number per token."""
+    recomputed = jax.checkpoint(function, policy=jax.checkpoint_policies.save_only_these_names(STATISTICS))
 
     def apply(x: Array, *others: Array | None) -> Array:
-        return (function if x.dtype == jnp.float32 else jax.checkpoint(function))(x, *others)
+        return (function if x.dtype == jnp.float32 else recomputed)(x, *others)
 
     return apply
 
@@ -87,11 +98,11 @@ def position_rows(tokens: Tokens, offset: int) -> Integer[Array, "g r l"]:
 
 class Layer(nnx.Module):
     """Attention and the feed-forward network, each with a residual. Holds the norms of the latter; `Attention` holds its own. `first`:
-    whether it is the first layer, which may lack attention's norm. `sliced`: whether a loop over layers slices its weights from stacks."""
+    whether it is the first layer, which may lack attention's norm."""
 
-    def __init__(self, architecture: Architecture, *, rngs: nnx.Rngs, first: bool, sliced: bool):
+    def __init__(self, architecture: Architecture, *, rngs: nnx.Rngs, first: bool):
         self.architecture = architecture
-        self.attention = Attention(architecture, rngs=rngs, normed=architecture.first_norm or not first, sliced=sliced)
+        self.attention = Attention(architecture, rngs=rngs, normed=architecture.first_norm or not first)
         width = architecture.hidden_size
         inner_width = architecture.intermediate_size
         linear = partial(Linear, width, inner_width, rngs=rngs, bias=architecture.intermediate_bias)
@@ -159,8 +170,8 @@ class Transformer(nnx.Module):
         layers = 1 if architecture.shared_layers else architecture.layers
         start, period = architecture.repeated_layers if stacked else (layers, 0)
         make_layer = partial(Layer, architecture, rngs=rngs)
-        self.layers = nnx.List([make_layer(first=index == 0, sliced=False) for index in range(start)])
-        self.stacked = nnx.List([make_layer(first=start + index == 0, sliced=True) for index in range(period)])
+        self.layers = nnx.List([make_layer(first=index == 0) for index in range(start)])
+        self.stacked = nnx.List([make_layer(first=start + index == 0) for index in range(period)])
         width = architecture.hidden_size
         has_norm = architecture.norm_place != "post"
         self.norm = Norm(width, architecture.layer_norm_eps, architecture.norm) if has_norm else None
