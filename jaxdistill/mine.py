@@ -286,7 +286,8 @@ def _mined(texts: Questions, models: Models, limits: Mapping[str, Any], output_f
         if scorer is None:
             return scores_of_pairs(query_vectors, document_vectors, query_rows, document_rows, dot=is_dot)
 
-        def score(block: Any, advance: Advance, scorer: Embedder | Reranker = scorer) -> np.ndarray:  # bound: not None
+        # `scorer` is a default argument because the type checker forgets in a nested function that it is not None.
+        def score(block: Any, advance: Advance, scorer: Embedder | Reranker = scorer) -> np.ndarray:
             queries = [texts.queries[row] for row, _ in block]
             documents = [texts.documents[row] for _, row in block]
             return scorer.score(queries, documents, logits=models.logits, show_progress_bar=advance)[:, None]

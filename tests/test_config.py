@@ -200,16 +200,15 @@ def objectives_of(raw: dict) -> list[dict]:
     return list(raw["objectives"].values()) if "objectives" in raw else [raw["objective"]]
 
 
-def kinds_of(raw: dict) -> tuple:
-    return raw["teacher"]["kind"], raw["student"]["kind"], *(objective["kind"] for objective in objectives_of(raw))
-
-
 def test_a_preset_of_each_combination_of_kinds_builds_a_step_that_takes_its_batches(checkpoints, monkeypatch):
     """The first stages; later ones are presets of their own kind, and need the stage before. No step is compiled."""
     on_devices(monkeypatch, 1)
     monkeypatch.setattr(batches, "SIMULATED_STEPS", 8)
-    first_stages = [load(path, preset) for path, preset in PRESETS]
-    for kinds, raw in {kinds_of(raw): raw for raw in first_stages}.items():
+    preset_of_kinds = {}
+    for raw in (load(path, preset) for path, preset in PRESETS):
+        parts = raw["teacher"], raw["student"], *objectives_of(raw)
+        preset_of_kinds[tuple(part["kind"] for part in parts)] = raw
+    for kinds, raw in preset_of_kinds.items():
         run = build(configs.parse_config(on_random_models(raw, checkpoints)), checkpoints / "w", progress=False)
         state, metrics = run.program.train_step.eval_shape(
             run.program.like, run.teacher_params, run.batches.batch_at(0)

@@ -33,16 +33,12 @@ def no_launcher(monkeypatch):
             monkeypatch.delenv(name)
 
 
-def set_all(monkeypatch, variables):
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-
-
 def test_a_process_without_a_launcher_is_on_its_own(monkeypatch):
     assert not processes.may_have_others()
     with processes.connected(lambda: pytest.fail("there is nobody to agree with")):
         assert processes.count() == 1 and processes.is_first() and processes.gathered({"a": 1}) == [{"a": 1}]
-    set_all(monkeypatch, SLURM | {"JAX_NUM_PROCESSES": "1"})  # tasks may train on their own
+    for name, value in (SLURM | {"JAX_NUM_PROCESSES": "1"}).items():  # tasks may train on their own
+        monkeypatch.setenv(name, value)
     assert not processes.may_have_others()
 
 

@@ -154,6 +154,11 @@ def is_hub_text(spec: str) -> bool:
     return spec.startswith(("hf:", "tfds:"))
 
 
+def is_in_bucket(spec: str) -> bool:
+    """Whether a spec names files of a bucket."""
+    return is_remote(spec.removeprefix(prefix(spec)))
+
+
 def prefix(spec: str) -> str:
     """The prefix of a spec that says how its files are read; empty without one."""
     return next(filter(spec.startswith, (WHOLE, *QUOTED)), "")

@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 def train_wordpiece(
     specs: Sequence[str], *, entries: int, cache_folder: str | Path, columns: ColumnNames = ("text",)
 ) -> Path:
-    """Trains a tokenizer on all `columns` of a text, or finds it in the cache; returns its folder. Each row counts once, regardless
-    of the run's weights. The vocabulary has `entries` pieces, or fewer if too few occur twice."""
+    """Trains a tokenizer on all `columns` of a text, or finds it in the cache; returns its folder. Each row counts once, whatever
+    `data.weights` are. The vocabulary has `entries` pieces, or fewer if too few occur twice."""
     columns = columns_of(columns)
     text_digest = content_digest(specs)
     key = json.dumps([FORMAT, text_digest, columns, entries], sort_keys=True)

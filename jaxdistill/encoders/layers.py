@@ -1,7 +1,7 @@
 """Building blocks that transformers share: dense layer, embedding table, norm, dropout, batched contraction.
 
-Matrix products run in the compute dtype with float32 sums and return the dtype of their input. Norms, softmax and
-tables return float32. Parameters may be bfloat16, as in the checkpoint.
+Matrix products run in the compute dtype with float32 sums. A dense layer returns the dtype of its input; contractions, norms
+and tables return float32. Parameters may be bfloat16, as in the checkpoint.
 """
 
 import math

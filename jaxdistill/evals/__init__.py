@@ -1,1 +1,1 @@
-"""Evaluations, one file each. They see a model only as `embed`, a function from sentences to vectors."""
+"""Evaluations, and the report of their scores. An evaluation sees a model only as functions from texts to vectors or scores."""

@@ -87,12 +87,13 @@ def cited(reference: str, option: str) -> Cited:
 
 
 def references_of(preset: str, stages: int) -> list[str]:
-    """For each stage of a preset (`FILE.py:PRESET:ARGUMENT`), the reference to the paper's row that it repeats; an empty text if none."""
+    """For each stage of a preset (`FILE.py:PRESET:ARGUMENT`), the reference to the paper's row that it reproduces; an empty text if
+    none. More stages than rows begin with the first row again, as Trans-Encoder's forms alternate."""
     for paper, content in papers().items():
-        for pattern, repeated in content["presets"].items():
+        for pattern, row_keys in content["presets"].items():
             if match := re.fullmatch(re.escape(pattern).replace(r"\*", "(?P<argument>[^:]+)"), preset):
                 argument = match.groupdict().get("argument", "")  # a pattern without `*` has none
-                references = [f"{paper}:{key.replace('*', argument)}" for key in repeated]
+                references = [f"{paper}:{key.replace('*', argument)}" for key in row_keys]
                 # A paper need not have a row for every argument.
                 existing = [reference if reference in rows() else "" for reference in references or [""]]
                 return [existing[stage % len(existing)] for stage in range(stages)]

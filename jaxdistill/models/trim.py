@@ -155,7 +155,8 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
     `data.columns` are read, also those that the training does not use, because the student may be for more languages."""
     columns = columns_of(dict(data.columns) or (TEXT,))
     architecture = model.definition.architecture
-    # These ids stay with any text: of padding, prompts, named special tokens, and up to RoBERTa's padding, by whose id it counts positions.
+    # These ids stay with any text: those of padding, prompts and named special tokens. So do all below `position_offset`, because ids
+    # are renumbered without gaps, and RoBERTa's padding must keep the id `position_offset - 1`, see `position_rows`.
     needed = {architecture.pad_id, *range(architecture.position_offset)}
     for prompt in model.prompts.values():
         needed |= set(model.tokenizer.encode(prompt).ids)

@@ -170,7 +170,7 @@ class Evaluator:
         self.record = record
         evals = run.config.evals
         patience_steps = evals.patience_epochs * run.batches.steps_per_epoch
-        by_epochs = math.ceil(round(patience_steps / evals.every, 6))  # rounded first: 0.1 * 30 is slightly above 3
+        by_epochs = math.ceil(round(patience_steps / evals.every, 6))  # rounded first: 0.07 * 100 is slightly above 7
         self.patience = min((count for count in (evals.patience, by_epochs) if count), default=0)
         """Number of evaluations without a better score after which the run stops; 0: it never does."""
 

@@ -20,7 +20,7 @@ SCHEDULE_FREE = "schedule_free"
 def make_schedule(options: Optimizer, steps: int) -> optax.Schedule:
     """The learning rate of each update, counted from 0: a linear warm-up from 0, then `options.schedule`. All schedules but
     `constant` end at 0. As with PyTorch's LambdaLR, the first update of a warm-up has the rate 0."""
-    # Rounded first: 0.1 * 30 is slightly above 3.
+    # Rounded first: 0.07 * 100 is slightly above 7.
     warmup_steps = options.warmup_steps or math.ceil(round(options.warmup_fraction * steps, 6))
     later_steps = max(steps - warmup_steps, 1)
     decay_steps = min(max(round(options.decay_fraction * steps), 1), later_steps)  # the last ones, of `wsd`

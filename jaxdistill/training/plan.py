@@ -136,7 +136,8 @@ class Slice(NamedTuple):
     """A chip's memory that a program can use, as the TPU compiler says; documented are 16, 95 and 32."""
 
     def mesh(self, *, model_axis: int = 1, slices: int = 0) -> Mesh:
-        """A mesh of the slice's devices, for compiling only; raises `InputError` without the TPU compiler."""
+        """A mesh of this slice's devices, for compiling only; the arguments are those of `make_mesh`. Raises `InputError` without the
+        TPU compiler."""
         prepare_libtpu()
         from jax.experimental import topologies
 

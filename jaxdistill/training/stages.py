@@ -19,7 +19,7 @@ from jaxdistill.core.cluster import processes
 from jaxdistill.core.files import MARK, is_remote, refuse_foreign, replacing, write_atomic
 from jaxdistill.core.paths import data_folder
 from jaxdistill.core.runtime import source_digest
-from jaxdistill.data.text import content_digest, files_of, is_hub_text, split_specs, tables
+from jaxdistill.data.text import content_digest, files_of, is_hub_text, is_in_bucket, split_specs, tables
 from jaxdistill.evals import sts
 from jaxdistill.evals.papers import cited
 from jaxdistill.evals.report import as_text, stage_table
@@ -123,11 +123,11 @@ def check_launch(stages: Sequence[Config], workdir: str, where: str) -> None:
 def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
     """Raises `InputError` for wrong options, and for a text, a column or a model that does not exist. Models on the hub are not looked
     up; with `where`, as in `check_launch`, neither is anything in a bucket, nor text on the hub."""
-    # The devices of a training elsewhere are not known here.
+    # A launched training may have other devices than this process, even where it sees this machine's files.
     checked_setup(stage, meshes.make_mesh(devices=jax.devices()[:1]) if where else None)
     text = split_specs(stage.data.text)
     inputs = {
-        "--workdir": [workdir],
+        "--workdir": [workdir],  # only to refuse one on this machine; it need not exist
         "--config.data.text": text,
         "--config.data.exclude": split_specs(stage.data.exclude),
         "--config.evals.agreement": split_specs(stage.evals.agreement),
@@ -136,11 +136,12 @@ def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
     }
 
     def is_looked_up(flag: str, name: str) -> bool:
+        """Whether an option's value names files that are looked for here, or that the training must not expect on this machine."""
         # No model of its own: none is named, or the run's teacher, or the student of an earlier stage (`previous`, `stage1`).
         is_from_run = name in ("", "teacher") or workdirs.STAGE_NAME.fullmatch(name)
         if flag.endswith(".model") and (is_from_run or is_hub_model(name)):
             return False
-        return not is_hub_text(name) and not (where and is_remote(name))
+        return not is_hub_text(name) and not (where and is_in_bucket(name))
 
     for flag, names in inputs.items():
         for name in filter(partial(is_looked_up, flag), names):
@@ -149,13 +150,16 @@ def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
                     f"{flag}={name} is on this machine, but the training runs on others; give the address of a bucket, such as "
                     f"{flag}=gs://BUCKET/{Path(name).name}."
                 )
-            if flag.endswith(".model"):  # the workdir need not exist, and the text is read below
+            if flag.endswith(".model"):  # the text is read below
                 locate(name)
             elif flag in ("--config.data.exclude", "--config.evals.agreement"):
                 files_of(flag.removeprefix("--config."), [name])
+    unread = [spec for spec in text if where and (is_in_bucket(spec) or is_hub_text(spec))]
+    if unread and stage.data.chunk_tokens:
+        return  # any source may have a column of chunks, so one that is not read may have it
     for portion in text_portions(stage.data):
         spec = text[portion.source]
-        if not (where and (is_remote(spec) or is_hub_text(spec))):
+        if spec not in unread:
             next(tables(spec, portion.columns, cache=stage.data.cache_folder), None)  # the first table has the columns
 
 

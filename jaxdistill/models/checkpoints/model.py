@@ -304,7 +304,8 @@ def _transformer_params(definition: EncoderDefinition, folder: Path, *, frozen: 
     if definition.pooling.tokens == "pooler" and POOLER + "kernel" not in params:
         raise InputError(f"{folder}: pooling pooler needs a pooler, which this checkpoint lacks.")
     if definition.reads_pairs:
-        names_of_head = head_names(definition.architecture)  # no prefix, so read apart; other tensors are refused
+        # The head's names have no prefix, so it is read apart, and without the body's tensors, which would be refused as unknown.
+        names_of_head = head_names(definition.architecture)
         head = {name: tensor for name, tensor in tensors.items() if name in names_of_head.values()}
         params |= params_from_tensors(head, names_of_head, shapes, source=str(folder))
         if len(params.get(TOKEN_TYPES, ())) > 1 and not passes_token_types(folder):
