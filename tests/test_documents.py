@@ -183,6 +183,9 @@ def test_tables_may_have_headers_titles_may_be_missing_and_ids_may_be_numbers(tm
     assert read_test(write_set(tmp_path / "b", qrels=rows)).judged == {"q1": {"d1": 1, "unknown": 0}, "q2": {"d2": -1}}
     numbers = {"corpus": [(7, "", "They sleep.")], "queries": [(1, "Do cats sleep?")], "qrels": [(1, 7, 1)]}
     folder = write_set(tmp_path / "c", "jsonl", **numbers)
+    (folder / "queries.jsonl").write_text(json.dumps({"id": 1, "text": ["Do cats", "sleep?"]}))
+    with pytest.raises(InputError, match="queries.jsonl has a list as the text of 1; join it to one text"):
+        read_test(folder)
     (folder / "queries.jsonl").write_text(json.dumps({"id": 1, "text": "Do cats sleep?"}))
     path = folder / "qrels" / "test.tsv"
     path.write_text(path.read_text() + "\n \n")

@@ -213,6 +213,8 @@ def _records(paths: Sequence[Path], fields: Sequence[str]) -> dict[str, list[str
             for row in _rows(path, fields):
                 row = {"title": "", **row, "id": row["_id" if "_id" in row else "id"]}
                 values = [row[name] for name in ("id", *fields)]
+                if isinstance(values[-1], list):
+                    raise InputError(f"{path} has a list as the text of {values[0]}; join it to one text.")
                 identifier, *texts = ["" if value is None else str(value).strip() for value in values]
                 if not identifier or identifier in records:
                     raise InputError(f"{path} has the id {identifier!r:.60} twice or an empty one; ids must differ.")
