@@ -21,7 +21,7 @@ from jaxdistill.core.ops.dense import has_bfloat16_units, product
 INITIAL_DEVIATION = 0.02
 """Standard deviation of fresh weights in all families (`initializer_range`)."""
 STATISTICS = "statistics"
-"""The name by which `jax.checkpoint` keeps a norm's mean and deviation."""
+"""The name by which `jax.checkpoint` keeps a norm's mean and inverse deviation."""
 
 
 def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
