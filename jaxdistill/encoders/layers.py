@@ -20,8 +20,6 @@ from jaxdistill.core.ops.dense import has_bfloat16_units, product
 
 INITIAL_DEVIATION = 0.02
 """Standard deviation of fresh weights in all families (`initializer_range`)."""
-STATISTICS = "statistics"
-"""The name by which `jax.checkpoint` keeps a norm's mean and inverse deviation."""
 
 
 def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -86,7 +84,8 @@ class Norm(nnx.Module):
     """LayerNorm or RMSNorm in float32; `kind` is a value of `Architecture.norm`.
 
     The mean is subtracted before the variance is computed; in one pass for both, results would be more than 1e-5 off torch's.
-    Not `nnx.LayerNorm`, which multiplies 1/deviation by the scale first and so keeps one more activation-sized array.
+    Not `nnx.LayerNorm`, which multiplies 1/deviation by the scale first and so keeps one more activation-sized array. Both statistics
+    have names for `jax.checkpoint`, see `recompute_in_backward`.
     """
 
     def __init__(self, width: int, eps: float, kind: str = "layer"):
@@ -99,8 +98,9 @@ class Norm(nnx.Module):
     def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
         x = x.astype(jnp.float32)
         if self.subtracts_mean:
-            x = x - checkpoint_name(jnp.mean(x, axis=-1, keepdims=True), STATISTICS)
-        x = x * checkpoint_name(jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + self.eps), STATISTICS)
+            x = x - checkpoint_name(jnp.mean(x, axis=-1, keepdims=True), "mean")
+        inverse_deviation = jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + self.eps)
+        x = x * checkpoint_name(inverse_deviation, "inverse deviation")
         scale = self.scale[...].astype(jnp.float32) + self.offset
         x = x * expanded(scale, x)
         return x if self.bias is None else x + expanded(self.bias[...].astype(jnp.float32), x)

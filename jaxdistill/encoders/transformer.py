@@ -16,16 +16,7 @@ from jaxdistill.core import STACKED, Array, Params, Tokens
 from jaxdistill.core.ops.dense import computed_once
 from jaxdistill.encoders.architecture import Architecture, LayerKind
 from jaxdistill.encoders.attention import Attention, LayerInputs, make_layer_inputs
-from jaxdistill.encoders.layers import (
-    ACTIVATION_FUNCTIONS,
-    STATISTICS,
-    Linear,
-    Norm,
-    Table,
-    drophead,
-    dropout,
-    expanded,
-)
+from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS, Linear, Norm, Table, drophead, dropout, expanded
 
 SITES_PER_LAYER = 3
 """Dropout sites of a layer: attention probabilities, attention output and feed-forward output."""
@@ -37,9 +28,9 @@ def path_string(path: Iterable[Hashable]) -> str:
 
 
 def recompute_in_backward(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Wraps elementwise work in float32: for bfloat16 arguments, the backward pass recomputes its intermediates, which are larger; but
-    not a norm's statistics, which have one number per token."""
-    recomputed = jax.checkpoint(function, policy=jax.checkpoint_policies.save_only_these_names(STATISTICS))
+    """Wraps elementwise work in float32: for bfloat16 arguments, the backward pass recomputes its intermediates, which are larger. It
+    keeps those that have a name (`checkpoint_name`): the statistics of a norm, which are one number per token."""
+    recomputed = jax.checkpoint(function, policy=jax.checkpoint_policies.save_any_names_but_these())
 
     def apply(x: Array, *others: Array | None) -> Array:
         return (function if x.dtype == jnp.float32 else recomputed)(x, *others)
