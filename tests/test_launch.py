@@ -247,10 +247,14 @@ def test_later_stages_are_checked_but_not_files_of_other_machines(texts, machine
     (machine / "tickets.csv").write_text("subject,body\na,b\n")
     wrong = [L3, workdir, "--check=here", "--config.data.text=tickets.csv", "--config.data.columns=boddy"]
     assert "tickets.csv has no column 'boddy'" in refused(main, wrong, capsys)
+    main.main([L3, workdir, "--check=here", "--config.data.text=texts/*.gz", "--config.run.model_axis=64"])
     remote = [L3, workdir, "--config.data.text=hf:a:b:c,raw:gs://BUCKET/x.tsv", "--config.teacher.model=org/none"]
-    columns = "--config.data.columns=(('text', 'a'), ('other', 'b'))"
-    main.main([*remote, "--check=here", "--config.data.chunk_tokens=64", columns])
-    main.main([*remote, "--check=elsewhere", "--config.run.model_axis=64"])
-    assert not caplog.records and capsys.readouterr().out.count("checked: the options are valid") == 2
+    main.main([*remote, "--check=elsewhere"])
+    columns = "--config.data.columns=(('text', 'boddy'), ('other', 'b'))"
+    chunks = [*remote, "--check=here", "--config.data.chunk_tokens=64", columns]
+    main.main(chunks)
+    assert not caplog.records and capsys.readouterr().out.count("checked: the options are valid") == 3
+    beside_hub = "--config.data.text=hf:a:b:c,tickets.csv"
+    assert "tickets.csv has no column 'boddy'" in refused(main, [*chunks, beside_hub], capsys)
     local = [L3, workdir, "--check=elsewhere", "--config.data.text=texts/*.gz"]
     assert "--config.data.text=texts/*.gz is on this machine, but the training runs" in refused(main, local, capsys)

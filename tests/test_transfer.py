@@ -91,8 +91,7 @@ def scores_of(folder, name, embed=bag_of_words):
     """The scores of `transfer/mr` and so on in a data folder."""
     plan = suite.planned(["transfer", "nli"], Sources(data=str(folder)))
     ((evaluation, test_set),) = [entry for entry in plan.sets if entry[1].name == name]
-    model = Model(embed=embed)
-    return evaluation.run(model, test_set)
+    return evaluation.run(Model(embed=embed), test_set)
 
 
 def test_a_set_is_learnt_and_each_sentence_embedded_once(tmp_path):

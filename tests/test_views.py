@@ -58,15 +58,12 @@ def test_mask_span_puts_a_mask_in_place_of_five_characters(uniform, expected):
     assert views.span_masked(LONG, uniform, mask="[MASK]", characters=5) == expected
 
 
-def masked_batches(folder, **options):
-    lines = [f"{LONG} {number}" for number in range(64)]
-    store = store_of(folder, lines, tokenizer=tiny_tokenizer(folder / "tokenizer"), **options)
-    return batches_of(store, student_views=("text", "mask_span:8"), batch_size=8, groups=2)
-
-
 def test_masked_sentences_are_tokenised_again_with_one_mask_token(tmp_path):
-    batches, mask = masked_batches(tmp_path), tiny_tokenizer(tmp_path / "tokenizer").token_to_id("[MASK]")
+    tokenizer = tiny_tokenizer(tmp_path / "tokenizer")
+    store = store_of(tmp_path, [f"{LONG} {number}" for number in range(64)], tokenizer=tokenizer)
+    batches = batches_of(store, student_views=("text", "mask_span:8"), batch_size=8, groups=2)
     pairs = unpacked(batches.batch_at(0).student)
+    mask = tokenizer.token_to_id("[MASK]")
     for plain, masked in zip(pairs[::2], pairs[1::2], strict=True):
         assert masked.count(mask) == 1 and mask not in plain
         index = masked.index(mask)

@@ -594,9 +594,11 @@ def used_roles(roles: Roles) -> tuple[str, ...]:
     return tuple(role for role in ROLES if any(role in source.values() for source in roles))
 
 
-def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, separate: bool) -> list[Portion]:
+def portions(
+    specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, separate: bool, unread: Collection[str] = ()
+) -> list[Portion]:
     """Divides a text into its sources or, if `separate`, into the single columns of its sources. A source may then lack any column but
-    `text`, which is not checked here. Raises `InputError` for a column that all sources lack."""
+    `text`, which is not checked here. Raises `InputError` for a column that all sources lack; those `unread` count as having it."""
     if not separate:
         return [Portion(source, columns, [roles[source][name] for name in columns]) for source in range(len(specs))]
     found = []
@@ -604,7 +606,7 @@ def portions(specs: Sequence[str], columns: Mapping[str, str], roles: Roles, *, 
         column, errors = {name: file_name}, []
         for source, spec in enumerate(specs):
             try:
-                if name != TEXT:
+                if name != TEXT and spec not in unread:
                     next(tables(spec, column), None)
                 found.append(Portion(source, column, [roles[source][name]]))
             except MissingColumn as error:

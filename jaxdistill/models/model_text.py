@@ -1,7 +1,7 @@
 """The training text as a model reads it: tokenised, split into chunks, or sampled."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -29,10 +29,11 @@ def sentence_roles(data: Data) -> Roles:
     return parse_roles(data.roles, columns=columns, sources=max(1, len(split_specs(data.text))))
 
 
-def text_portions(data: Data) -> list[Portion]:
-    """The portions of the text: its sources, or their columns if texts are split into chunks."""
+def text_portions(data: Data, unread: Collection[str] = ()) -> list[Portion]:
+    """The portions of the text: its sources, or their columns if texts are split into chunks. `unread` is that of `portions`."""
     columns = columns_of(dict(data.columns) or (TEXT,))
-    return portions(split_specs(data.text), columns, sentence_roles(data), separate=data.chunk_tokens > 0)
+    separate = data.chunk_tokens > 0
+    return portions(split_specs(data.text), columns, sentence_roles(data), separate=separate, unread=unread)
 
 
 def student_text(

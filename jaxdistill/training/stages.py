@@ -155,9 +155,7 @@ def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
             elif flag in ("--config.data.exclude", "--config.evals.agreement"):
                 files_of(flag.removeprefix("--config."), [name])
     unread = [spec for spec in text if where and (is_in_bucket(spec) or is_hub_text(spec))]
-    if unread and stage.data.chunk_tokens:
-        return  # any source may have a column of chunks, so one that is not read may have it
-    for portion in text_portions(stage.data):
+    for portion in text_portions(stage.data, unread):
         spec = text[portion.source]
         if spec not in unread:
             next(tables(spec, portion.columns, cache=stage.data.cache_folder), None)  # the first table has the columns
