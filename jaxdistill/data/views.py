@@ -171,7 +171,8 @@ def kept_words(
     if view.augmentation == "delete_words":
         kept = draws >= view.rate
         # The word with the largest draw, so that at least one stays; -1.0 is below any draw.
-        kept[np.arange(len(draws)), np.where(exists, draws, -1.0).argmax(axis=1)] = True
+        largest = np.where(exists, draws, -1.0).argmax(axis=1)
+        kept[np.arange(len(draws)), largest] = True
     elif view.augmentation == "delete_one_word":
         deleted = (draws[:, 0] * counts).astype(np.int64)
         kept = index != deleted[:, None]
