@@ -16,7 +16,7 @@ from jaxdistill.config.options import WITHOUT_EFFECT, Config
 from jaxdistill.core import InputError, plugins
 from jaxdistill.core.cluster import mesh as meshes
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.files import MARK, is_remote, refuse_foreign, replacing, write_atomic
+from jaxdistill.core.files import MARK, file_names, is_remote, marked_files, refuse_foreign, replacing, write_atomic
 from jaxdistill.core.paths import data_folder
 from jaxdistill.core.runtime import source_digest
 from jaxdistill.data.text import content_digest, files_of, is_hub_text, is_in_bucket, split_specs, tables
@@ -302,7 +302,10 @@ def is_finished(folder: Path, config: Config, *, ignored: Collection[str] = WITH
         return {name: value for name, value in options.items() if name not in ignored}
 
     started = workdirs.read_config(folder)
-    if started is None or not (folder / workdirs.EXPORT).is_dir():
+    export_folder = folder / workdirs.EXPORT
+    if started is None or not export_folder.is_dir():
+        return False
+    if marked_files(export_folder).keys() - file_names(export_folder):  # a file was lost; the export is written again
         return False
     # After a later start with other options, the results are still those of the earlier one, until it finishes.
     finished_options = workdirs.read_note(folder / workdirs.RESULTS).get("config", {})
