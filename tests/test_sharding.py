@@ -1,6 +1,5 @@
 """`run.sharding=zero`, `fsdp` and `tensor`: a step equals an unsharded one, and each device holds its part."""
 
-import math
 import re
 from functools import cache
 
@@ -16,7 +15,10 @@ from jaxdistill.training import build, sharding
 from jaxdistill.training import plan as overview
 
 import encoder_cases as cases
+from conftest import script
 from program import arguments_of
+
+held_share = script("benchmarks/tpu_plan.py").held_share
 
 CASES = {
     "zero": ({"sharding": "zero"}, 0.2),
@@ -61,13 +63,6 @@ def stepped(run):
     batch = meshes.place(run.batches.batch_at(0), meshes.batch_sharding(run.mesh))
     state, metrics = run.program.train_step(run.first_state(run.seeds()), run.teacher_params, batch)
     return state, float(metrics["loss"])
-
-
-def held_share(tree, shardings):
-    """The fraction of a tree's numbers that one device holds; 0 for an empty tree."""
-    leaves = list(zip(jax.tree.leaves(tree), jax.tree.leaves(shardings), strict=True))
-    held = sum(math.prod(sharding.shard_shape(np.shape(leaf))) for leaf, sharding in leaves)
-    return held / max(sum(math.prod(np.shape(leaf)) for leaf, _ in leaves), 1)
 
 
 @pytest.mark.parametrize("case", CASES)
