@@ -179,17 +179,19 @@ def test_tables_may_have_headers_titles_may_be_missing_and_ids_may_be_numbers(tm
     swapped = [("_id", "text", "title"), *((name, text, title) for name, title, text in DOCUMENTS)]
     test_set = read_test(write_set(tmp_path / "a", corpus=swapped, queries=[("ID", "Text"), *QUERIES]))
     assert test_set.documents["d1"] == "Cats They sleep." and len(test_set.documents) == 3
-    rows = [("q1", "d1", "1.0"), ("q1", "d1", "1"), ("q1", "unknown", "0"), ("q2", "d2", "-1")]
+    rows = [("q1", "d1", "+1"), ("q1", "d1", "1.0"), ("q1", "unknown", "0"), ("q2", "d2", "-1")]
     assert read_test(write_set(tmp_path / "b", qrels=rows)).judged == {"q1": {"d1": 1, "unknown": 0}, "q2": {"d2": -1}}
-    numbers = {"corpus": [(7, "", "They sleep.")], "queries": [(1, "Do cats sleep?")], "qrels": [(1, 7, 1)]}
+    numbers = {"corpus": [(7, float("nan"), "They sleep.")], "queries": [(1, "Do cats sleep?")], "qrels": [(1, 7, 1)]}
     folder = write_set(tmp_path / "c", "jsonl", **numbers)
-    (folder / "queries.jsonl").write_text(json.dumps({"id": 1, "text": ["Do cats", "sleep?"]}))
-    with pytest.raises(InputError, match="queries.jsonl has a list as the text of 1; join it to one text"):
-        read_test(folder)
+    for text, words in ((["Do cats", "sleep?"], "record 1 is no text"), ("\ud83d", "surrogates not allowed")):
+        (folder / "queries.jsonl").write_text(json.dumps({"id": 1, "text": text}))
+        with pytest.raises(InputError, match=f"queries.jsonl.*{words}"):
+            read_test(folder)
     (folder / "queries.jsonl").write_text(json.dumps({"id": 1, "text": "Do cats sleep?"}))
     path = folder / "qrels" / "test.tsv"
     path.write_text(path.read_text() + "\n \n")
-    assert read_test(folder).judged == {"1": {"7": 1}}
+    test_set = read_test(folder)
+    assert (test_set.judged, test_set.documents) == ({"1": {"7": 1}}, {"7": "They sleep."})
     path.write_text("score\tcorpus-id\tquery-id\n2\t7\t1\n")
     (folder / "corpus.jsonl").rename(folder / "kept")
     (folder / "corpus.tsv").write_text('"_id"\t"title"\t"text"\n"7"\t""\t"' + "long " * 30_000 + '"\n')

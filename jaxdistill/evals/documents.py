@@ -104,7 +104,7 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
     queries = _part_files(query_folder, "queries")
     qrels = _qrels_files(specs[0], query_folder)
     if not corpus or not queries or split not in qrels:
-        advice = f", or give {option}={next(iter(qrels))}" if qrels else ""
+        advice = f", or give {option}={next(iter(qrels))}" if qrels and split not in qrels else ""
         raise InputError(
             f"{spec} is not a retrieval set in BEIR's format with judgements of the split {split}: it needs corpus.jsonl, queries.jsonl "
             f"(or others of their forms) and qrels/{split}.tsv; it has judgements of {', '.join(qrels) or 'no split'}. Add them{advice}."
@@ -197,7 +197,7 @@ def _judgements(path: Path) -> dict[str, dict[str, int]]:
     with foreign_errors(f"{path}: a judgement is query, document and a whole number, separated by tabs"):
         rows = evaluation.read_table(path, QRELS_COLUMNS, headerless=True)
         # `read_table` only knows a header with the names in `QRELS_COLUMNS`.
-        has_other_header = rows and not re.fullmatch(r"-?\d+(\.\d*)?", rows[0][-1])
+        has_other_header = rows and not re.search(r"\d", rows[0][-1])
         for query, document, grade in rows[1:] if has_other_header else rows:
             relevance = int(re.sub(r"\.0*$", "", grade))  # `1.0` is 1; `int` refuses `1.5`
             if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
@@ -213,9 +213,11 @@ def _records(paths: Sequence[Path], fields: Sequence[str]) -> dict[str, list[str
             for row in _rows(path, fields):
                 row = {"title": "", **row, "id": row["_id" if "_id" in row else "id"]}
                 values = [row[name] for name in ("id", *fields)]
-                if isinstance(values[-1], list):
-                    raise InputError(f"{path} has a list as the text of {values[0]}; join it to one text.")
-                identifier, *texts = ["" if value is None else str(value).strip() for value in values]
+                if any(isinstance(value, list | dict | bytes) for value in values):
+                    raise InputError(f"{path}: a value of the record {values[0]!r:.60} is no text; make it a string.")
+                # NaN, which is a missing title in tables of pandas, is unequal to itself.
+                identifier, *texts = ["" if value is None or value != value else str(value).strip() for value in values]
+                "".join(texts).encode()  # raises for half of a surrogate pair, which no tokenizer takes
                 if not identifier or identifier in records:
                     raise InputError(f"{path} has the id {identifier!r:.60} twice or an empty one; ids must differ.")
                 records[identifier] = texts
