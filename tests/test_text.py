@@ -146,11 +146,12 @@ FAULTS = [
     ("a.tsv", b"A cat sleeps.\nA dog runs.\n", r"a.tsv:1 is the header .* but 'A cat sleeps.' does not look like"),
     ("a.tsv", b"text\ttext\nx\ty\n", "a.tsv has no column 'text'; it has 'column 0', 'column 1'"),
     ("a.csv", b"id;text\n1;A cat\n", r"a.csv:1 .* 'id;text' does not look like .*; check the separator"),
-    ("a.csv", b'n,text\n1,"x\n', "cannot read .*a.csv .*EOF inside string"),
+    ("a.csv", b'n,text\n1,"x\n', "a.csv: .* quotes are neither closed nor doubled; .*unexpected end of data"),
     ("a.csv", b"", "a.csv is empty"),
     ("a.json", b"", "a.json is empty"),
     ("a.jsonl", b'{"text": "a"}\n{"text": NaN}\n', "a.jsonl: column 'text' holds mixed values, not text"),
     ("a.jsonl", b'{"text": "a"}\n' * 800_000 + b'{"text": NaN}\n', "a.jsonl .*text. changed from string to number"),
+    ("a.jsonl", b'{"text": "a"}\n' * 800_000 + b'{"text": "a", "n": 1}\n', "a field that is not in the first 10 MB"),
     ("a.jsonl", b'{"text": "caf\xe9"}\n', "cannot read .*a.jsonl .'utf-8' codec .*; text must be in UTF-8"),
     ("a.jsonl", b"\n", "a.jsonl"),
     ("a.jsonl", b'{"text": "x"}\n{"text": \n', "cannot read .*a.jsonl .JSON parse error"),
@@ -269,11 +270,11 @@ def test_quotes_of_a_raw_tsv_are_text_and_the_prefix_decides(tmp_path, caplog):
     assert len({content_digest([f"{prefix}{tmp_path}/few.tsv"]) for prefix in ("", "raw:", "quoted:")}) == 3
 
 
-def test_a_tsv_whose_quotes_change_their_meaning_after_the_sample_is_refused(tmp_path):
+def test_a_table_whose_quotes_change_their_meaning_is_refused(tmp_path):
     spec = write(tmp_path / "a.tsv", "text\tn\n" + '"a, b"\t1\n' * 300 + '"c" d\t1\n"e\t1\nf"\t1\n')
-    words = "quotes surround cells, but others do not; write raw:.*/a.tsv if quotes are text"
-    with pytest.raises(InputError, match=words):
-        list(read([spec]))
+    for path in (write(tmp_path / "a.csv", 'text\n"Wait\nfoo\n"Stop\nbar\n'), spec):
+        with pytest.raises(InputError, match=f"some quotes are neither closed nor doubled; write raw:{path} if"):
+            list(read([path]))
     assert [len(list(read([f"{prefix}{spec}"]))) for prefix in ("raw:", "quoted:")] == [303, 302]
 
 

@@ -315,6 +315,8 @@ def _loaded(files: Sequence[Path], columns: Mapping[str, str], spec: str, cache:
             raise InputError(f"{files[0]} is empty: it has no rows of text.") from None
         is_unquoted = options.get("quoting") == csv.QUOTE_NONE
         advice = f"; if its cells are quoted, write quoted:{files[0]}" if is_unquoted else ""
+        if builder == "json" and "Couldn't cast" in str(cause):
+            advice = "; a field that is not in the first 10 MB, or has another type there, must be removed"
         raise InputError(f"cannot read {files[0]} ({error_line(cause):.200}){advice}.") from None
 
 
@@ -357,7 +359,7 @@ def _csv_options(path: Path, columns: Mapping[str, str], spec: str, *, headerles
     with foreign_errors(f"cannot read {path}"):
         is_quoted = QUOTED.get(prefix(spec))
         if is_quoted is None:
-            is_quoted = separator == "," or _is_quoted(path, path.stat().st_mtime_ns)
+            is_quoted = _is_quoted(path, separator, path.stat().st_mtime_ns)
         quoting: Any = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
         with _opened(path) as file:
             lines = enumerate(csv.reader(file, delimiter=separator, quoting=quoting))  # blank ones have no cells
@@ -385,17 +387,18 @@ def _opened(path: Path) -> Any:
 
 
 @lru_cache
-def _is_quoted(path: Path, changed_ns: int) -> bool:
-    """Whether the cells of a `.tsv` are quoted, judged from its first quotes; a log line says so. The result is cached until the time
-    of the file's last change, `changed_ns`, is another. Raises `InputError` if a later cell is not quoted properly."""
-    if not _looks_quoted(path):
+def _is_quoted(path: Path, separator: str, changed_ns: int) -> bool:
+    """Whether cells may be quoted: those of a `.csv` may, those of a `.tsv` by its first quotes; a log line says so. The result is cached
+    until the time of the file's last change, `changed_ns`, is another. Raises `InputError` if a later cell is not quoted properly."""
+    if separator == "\t" and not _looks_quoted(path):
         return False
-    problem = f"{path}: the first quotes surround cells, but others do not; write raw:{path} if quotes are text, or quoted:{path}"
+    problem = f"{path}: cells are quoted, but some quotes are neither closed nor doubled; write raw:{path} if quotes are text, or quoted:{path}"
     csv.field_size_limit(2**31 - 1)  # characters; Python's default, 131,072, is less than a long document has
     with foreign_errors(problem), _opened(path) as file:
         # Reads all rows, only for `csv.Error`: at a wrong quote, pandas would join rows in silence.
-        deque(csv.reader(file, delimiter="\t", strict=True), maxlen=0)
-    log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
+        deque(csv.reader(file, delimiter=separator, strict=True), maxlen=0)
+    if separator == "\t":
+        log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
     return True
 
 
