@@ -134,6 +134,7 @@ def test_a_config_is_read_as_transformers_reads_it(tmp_path, family, changes):
         ("qwen3", dict(rope_parameters=dict(rope_theta=1e6, rope_type="yarn", factor=4.0)), "'yarn'.*give default, linear or llama3 ones"),
         ("qwen2", dict(auto_map={"AutoModel": "modeling_qwen.Qwen2Model"}), 'its own code .*add "is_causal": false if it does'),
         ("gemma3-text", dict(attn_logit_softcapping=50.0), "attn_logit_softcapping"),
+        ("modernbert", dict(layer_types=["full_attention"]), "full_attention or sliding_attention for each layer"),
         ("gemma3-text", dict(rope_parameters=DEFAULT_ROPE), "for full_attention and sliding_attention each"),
         ("bert", dict(is_causal=True), "is_causal=true; only false can be read"),
     ],

@@ -190,6 +190,7 @@ REFUSED = [
     (CONFIG, "quantization_config", {"quant_method": "gptq"}),
     (CONFIG, "hidden_act", "mish"),
     (GENERAL, "truncate_dim", 8),
+    (GENERAL, "default_prompt_name", "absent"),
     (GENERAL, "similarity_fn_name", "euclidean"),
     (TRANSFORMER, "transformer_task", "fill-mask"),
     (TRANSFORMER, "tokenizer_args", {"do_lower_case": True}),

@@ -170,8 +170,8 @@ def rope_parameters(kind: LayerKind) -> dict[str, Any]:
 def layer_types(config: Settings, default: Sequence[str]) -> list[str]:
     """Reads each layer's type, `FULL` or `SLIDING` (else `InputError`); without `layer_types` in the config, they are `default`."""
     types = config.get("layer_types") or list(default)
-    for layer_type in types:
-        refuse_others({"layer_types": layer_type}, {"layer_types": (FULL, SLIDING)})
+    if len(types) != config["num_hidden_layers"] or not {*types} <= {FULL, SLIDING}:
+        raise InputError(f"layer_types={types!s:.160} of config.json must be {FULL} or {SLIDING} for each layer.")
     return types
 
 

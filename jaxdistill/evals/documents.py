@@ -99,10 +99,9 @@ def set_files(spec: str, *, split: Split, option: str = "split") -> SetFiles:
     """
     specs = [spec] if Path(spec).is_dir() else spec.split("+", 1)  # the path of one set may contain `+`
     names, folders = zip(*map(_located, specs), strict=True)
-    query_folder, corpus_folder = folders[0], folders[-1]
-    corpus = _part_files(corpus_folder, "corpus")
-    queries = _part_files(query_folder, "queries")
-    qrels = _qrels_files(specs[0], query_folder)
+    corpus = _part_files(folders[-1], "corpus")
+    queries = _part_files(folders[0], "queries")
+    qrels = _qrels_files(specs[0], folders[0])
     if not corpus or not queries or split not in qrels:
         advice = f", or give {option}={next(iter(qrels))}" if qrels and split not in qrels else ""
         raise InputError(

@@ -21,7 +21,7 @@ def architecture(config: Settings) -> Architecture:
     return bert.architecture(
         config,
         family="mpnet",
-        pad_id=config.get("pad_token_id", 1),
+        pad_id=1 if config.get("pad_token_id") is None else config["pad_token_id"],
         position_offset=2,  # fixed, whatever the padding token's id
         token_types=0,
         relative_buckets=config.get("relative_attention_num_buckets", BUCKETS),

@@ -233,9 +233,8 @@ def load_model(
             definition = _definition(architecture, modules, pooling, folder)
             params, unread_pooler = _transformer_params(definition, root, frozen=frozen)
         for index, (layer, layer_folder) in enumerate(modules.dense):
-            tensors = read_checkpoint(layer_folder)
-            names = dense_names(index, layer)
-            params |= params_from_tensors(tensors, names, param_shapes(definition), source=str(layer_folder))
+            names, shapes = dense_names(index, layer), param_shapes(definition)
+            params |= params_from_tensors(read_checkpoint(layer_folder), names, shapes, source=str(layer_folder))
     longest = architecture.longest
     if max_length:
         # At least two special tokens and one other.
@@ -245,6 +244,8 @@ def load_model(
     prompts = modules.prompts
     if modules.default_prompt in ROLES:  # sentence-transformers always has the prompts of both roles
         prompts = {modules.default_prompt: ""} | prompts
+    if modules.default_prompt and modules.default_prompt not in prompts:
+        raise InputError(f"{folder}: default_prompt_name={modules.default_prompt!r:.60} is none of its prompts.")
     model = SentenceModel(
         definition=definition, params=params, unread_pooler=unread_pooler,
         tokenizer=tokenizer, tokenizer_folder=root, max_length=length,

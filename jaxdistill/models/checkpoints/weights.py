@@ -129,7 +129,7 @@ def params_from_tensors(
         if tensor.shape != shape or tensor.dtype.kind in "iub":  # integers or booleans
             raise InputError(
                 f"{source}: tensor {part.name} has {tensor.dtype} numbers of shape {list(tensor.shape)}, config.json expects floats of "
-                f"shape {list(shape)}; save a quantised model again after dequantize() in transformers."
+                f"shape {list(shape)}; if it is quantised, save it again after dequantize() in transformers."
             )
         array = np.split(tensor, part.count)[part.index]
         if frozen and array.dtype in (np.float32, ml_dtypes.bfloat16):
