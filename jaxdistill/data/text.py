@@ -33,7 +33,7 @@ NO_ROLE = "none"
 WHOLE = "files:"
 """Prefix of a spec whose files are one text each; a folder stands for all files in it, at any depth, that are not hidden."""
 QUOTED = {"raw:": False, "quoted:": True}
-"""Maps prefixes of a spec of `.tsv` files to whether their cells are quoted; without one, each file's first rows decide."""
+"""Maps prefixes of a spec of tables to whether their cells are quoted; without one, `_is_quoted` decides for each file."""
 BUILDERS = {".txt": "text", ".tsv": "csv", ".csv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 """Maps suffixes to the builders of `datasets`."""
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -85,16 +85,18 @@ class Table(NamedTuple):
         for block_begin in range(begin, len(self.dataset), BATCH_ROWS):
             with foreign_errors(f"cannot read {self.label}"):  # Arrow does not check that a JSON file is in UTF-8
                 values_by_name = rows[block_begin : block_begin + BATCH_ROWS].to_pydict()
-            cells_by_name = {
-                name: ["" if value is None or value != value else str(value) for value in values]  # NaN != NaN
-                for name, values in values_by_name.items()
-            }
+            cells_by_name = {name: list(map(cell_text, values)) for name, values in values_by_name.items()}
             block = []
             for joined_names in self.names:
                 columns = [cells_by_name[name] for name in joined_names]
                 joined = (" ".join(filter(None, map(str.strip, cells))) for cells in zip(*columns, strict=True))
                 block.append(list(joined) if len(columns) > 1 else columns[0])
             yield block
+
+
+def cell_text(value: Any) -> str:
+    """The text of a table's cell; empty for a missing value: None, or NaN, as pandas writes it."""
+    return "" if value is None or value != value else str(value)  # NaN != NaN
 
 
 def split_specs(text: str) -> list[str]:
@@ -388,8 +390,8 @@ def _opened(path: Path) -> Any:
 
 @lru_cache
 def _is_quoted(path: Path, separator: str, changed_ns: int) -> bool:
-    """Whether cells may be quoted: those of a `.csv` may, those of a `.tsv` by its first quotes; a log line says so. The result is cached
-    until the time of the file's last change, `changed_ns`, is another. Raises `InputError` if a later cell is not quoted properly."""
+    """Whether quotes around the cells of a table are syntax. In a `.csv` they always are; in a `.tsv` the first quotes decide, and a warning
+    is logged if they are. Cached until the file's modification time, `changed_ns`, changes. Raises `InputError` for a malformed quote."""
     if separator == "\t" and not _looks_quoted(path):
         return False
     problem = f"{path}: cells are quoted, but some quotes are neither closed nor doubled; write raw:{path} if quotes are text, or quoted:{path}"

@@ -25,7 +25,7 @@ from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer, Split
 from jaxdistill.core.files import foreign_errors, make_folder_atomic
 from jaxdistill.core.ops.nearest import nearest
 from jaxdistill.core.paths import cache_folder
-from jaxdistill.data.text import read
+from jaxdistill.data.text import cell_text, read
 from jaxdistill.evals import evaluation
 from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Result, Sources, TestSet
 from jaxdistill.models.vectors import finite_vectors, unit_rows
@@ -214,8 +214,7 @@ def _records(paths: Sequence[Path], fields: Sequence[str]) -> dict[str, list[str
                 values = [row[name] for name in ("id", *fields)]
                 if any(isinstance(value, list | dict | bytes) for value in values):
                     raise InputError(f"{path}: a value of the record {values[0]!r:.60} is no text; make it a string.")
-                # NaN, which is a missing title in tables of pandas, is unequal to itself.
-                identifier, *texts = ["" if value is None or value != value else str(value).strip() for value in values]
+                identifier, *texts = [cell_text(value).strip() for value in values]
                 "".join(texts).encode()  # raises for half of a surrogate pair, which no tokenizer takes
                 if not identifier or identifier in records:
                     raise InputError(f"{path} has the id {identifier!r:.60} twice or an empty one; ids must differ.")

@@ -303,9 +303,8 @@ def is_finished(folder: Path, config: Config, *, ignored: Collection[str] = WITH
 
     started = workdirs.read_config(folder)
     export_folder = folder / workdirs.EXPORT
-    is_whole = export_folder.is_dir() and not marked_files(export_folder).keys() - file_names(export_folder)
-    if started is None or not is_whole:  # of an export that has lost a file, all are written again
-        return False
+    if started is None or not export_folder.is_dir() or marked_files(export_folder).keys() - file_names(export_folder):
+        return False  # also if a file of the export is lost: `finish` writes them all again
     # After a later start with other options, the results are still those of the earlier one, until it finishes.
     finished_options = workdirs.read_note(folder / workdirs.RESULTS).get("config", {})
     return compared(flat(started)) == compared(finished_options) == compared(flat(config))
