@@ -31,6 +31,7 @@ def test_area_under_roc_by_hand():
     assert area_under_roc(labels, np.array([0.9, 0.1, 0.2, 0.3])) == 0.5
     assert area_under_roc(labels, np.array([0.9, 0.2, 0.2, 0.1])) == 0.875  # a tie counts half
     assert area_under_roc(labels, np.zeros(4)) == 0.5
+    assert np.isnan(area_under_roc(labels, np.array([0.9, 0.8, np.nan, 0.1])))
 
 
 def test_pairs_that_choose_a_model_are_not_those_that_score_it(tmp_path, data_folder):

@@ -188,10 +188,13 @@ def test_recall_of_the_teachers_neighbours_by_hand():
         assert task(teacher) == pytest.approx(dict.fromkeys(agreement.METRICS, 1.0))
 
 
-def test_neighbouring_sentences_are_pairs_and_an_odd_one_is_an_error():
-    assert agreement.neighbouring_pairs(["a", "b", "c", "d"]) == (["a", "c"], ["b", "d"])
+def test_neighbouring_sentences_are_pairs_and_an_odd_one_is_an_error(tmp_path):
+    config = Config(objective=SimCSE(), evals=Evals(agreement=str(tmp_path / "text.txt")))
+    (tmp_path / "text.txt").write_text("a\nb\n\nc\nd\n")
+    assert dev.agreement_pairs(config) == (["a", "c"], ["b", "d"])
+    (tmp_path / "text.txt").write_text("a\nb\nc\n")
     with pytest.raises(InputError, match="3 sentences.*even number, at least 4"):
-        agreement.neighbouring_pairs(["a", "b", "c"])
+        dev.agreement_pairs(config)
     with pytest.raises(InputError, match="at least 3 different sentences, not 1"):
         agreement.held_out_task({"a": np.ones(2)}, seed=0)
 

@@ -101,13 +101,6 @@ def held_out_task(
     )
 
 
-def neighbouring_pairs(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Pairs sentences 1 and 2, 3 and 4, and so on; raises `InputError` for an odd number of them, or fewer than four."""
-    if len(sentences) % 2 or len(sentences) < 4:
-        raise InputError(f"{len(sentences)} sentences do not make pairs of lines; give an even number, at least 4.")
-    return list(sentences[::2]), list(sentences[1::2])
-
-
 def _sets(sources: Sources) -> Iterable[TestSet]:
     """One set, the sentences of `text`, on which models are compared with `teacher`."""
     if not sources.text or not sources.teacher:

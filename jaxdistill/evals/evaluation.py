@@ -199,19 +199,20 @@ def spearman(reference: Real[np.ndarray, " n"], similarities: Float[np.ndarray, 
     """Spearman's rank correlation, in [-1, 1]. Raises `InputError` for the pairs called `name` if an array has only one value."""
     refuse_collapsed(reference, f"{name}: the reference finds all {len(reference)} pairs")
     refuse_collapsed(similarities, f"{name}: the model finds all {len(similarities)} pairs")
-    from scipy import stats  # imported here: it takes over a second
-
-    correlation: Any = stats.spearmanr(reference, similarities)
-    return float(correlation.statistic)
+    return float(np.corrcoef(ranks(reference), ranks(similarities))[1, 0])
 
 
 def area_under_roc(labels: Real[np.ndarray, " n"], scores: Float[np.ndarray, " n"]) -> float:
     """Area under the ROC curve: the probability, in [0, 1], that a pair of label 1 scores above one of label 0; ties count half."""
-    positives, negatives = scores[labels == 1], scores[labels == 0]
-    from scipy import stats  # imported here: it takes over a second
+    positives = ranks(scores)[labels == 1]
+    least = len(positives) * (len(positives) + 1) / 2  # their sum, if every pair of label 0 scores above them
+    return float((positives.sum() - least) / (len(positives) * np.sum(labels == 0)))
 
-    test: Any = stats.mannwhitneyu(positives, negatives, method="asymptotic")
-    return float(test.statistic / (len(positives) * len(negatives)))
+
+def ranks(values: Real[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Ranks from 1; equal values share their mean rank, and NaN makes all NaN. `scipy.stats`, which has it, takes a second to import."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.where(np.isnan(values).any(), np.nan, (np.cumsum(counts) - (counts - 1) / 2)[inverse])
 
 
 def refuse_collapsed(values: Real[np.ndarray, " n"], finding: str) -> None:

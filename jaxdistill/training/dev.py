@@ -80,11 +80,15 @@ def dev_tasks(config: Config, *, similarity: str = "cosine") -> dict[str, Task]:
 
 
 def agreement_pairs(config: Config) -> Sequence[Sequence[str]]:
-    """Neighbouring sentences of the text `evals.agreement`, as a list of first and one of second sentences; empty if not set."""
+    """The text `evals.agreement`, in which sentences 1 and 2, 3 and 4 and so on are pairs, as a list of first and one of second sentences;
+    empty if not set. Raises `InputError` for an odd number of sentences, or fewer than four."""
     if not config.evals.agreement:
         return ()
     rows = read(split_specs(config.evals.agreement), cache=config.data.cache_folder)
-    return agreement.neighbouring_pairs([sentence for (sentence,) in rows if sentence.strip()])
+    sentences = [sentence for (sentence,) in rows if sentence.strip()]
+    if len(sentences) % 2 or len(sentences) < 4:
+        raise InputError(f"{len(sentences)} sentences do not make pairs of lines; give an even number, at least 4.")
+    return sentences[::2], sentences[1::2]
 
 
 def chosen_metric(measured: Collection[str], best: str = "") -> str:

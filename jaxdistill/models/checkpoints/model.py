@@ -5,12 +5,14 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tokenizers
+import yaml
 from jax.sharding import Mesh
 
 from jaxdistill.core import ROLES, InputError, Params, error_line, errors_of
@@ -71,10 +73,9 @@ def is_hub_model(spec: str) -> bool:
 def read_card(folder: Path, source: str) -> dict[str, tuple[str, ...]]:
     """The fields `base_models` and `languages` of a `SentenceModel`, from the model card in `folder`. For anything but an export of
     this project, the only base model is the checkpoint itself, named `source`."""
-    from huggingface_hub import ModelCard
-
     try:
-        data = ModelCard.load(folder / "README.md", ignore_metadata_errors=True).data.to_dict()
+        [front_matter] = re.findall(r"\A\s*---\n(.*?)\n---", (folder / "README.md").read_text("utf-8"), re.DOTALL)
+        data = dict(yaml.safe_load(front_matter))
     except Exception:  # a missing or broken card must not stop the model from loading
         data = {}
 
