@@ -148,7 +148,7 @@ def congen_step(size: Size, mesh: Mesh, *, stored: bool = False, exact: bool = F
 def random_model(name: str, *, layers: int, width: int = 0) -> SentenceModel:
     """A model in the shape of a public one, with random weights."""
     shapes = tpu_plan.model(name, layers=layers, width=width)
-    params = {path: np.asarray(array) for path, array in init_params(shapes.definition, jax.random.key(0)).items()}
+    params = init_params(shapes.definition, jax.random.key(0))
     return dataclasses.replace(shapes, params=params)
 
 

@@ -14,7 +14,9 @@ import transformers
 from jaxdistill.core import Tokens
 from jaxdistill.data import packing
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
-from jaxdistill.encoders.sentence import init_params, vectors_and_states
+from jaxdistill.encoders.sentence import vectors_and_states
+
+from tiny_models import random_params
 
 VOCAB_SIZE = 99
 SIZES = dict(vocab_size=VOCAB_SIZE, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=48)
@@ -238,7 +240,7 @@ def small_encoder():
     dense = (Dense(in_features=16, out_features=12), Dense(in_features=12, out_features=8, activation="identity"))
     mean = Pooling(tokens="mean")
     definition = EncoderDefinition(architecture=architecture, pooling=mean, dense=dense)
-    return definition, init_params(definition, jax.random.key(0))
+    return definition, random_params(definition, seed=0)
 
 
 def with_pooling(definition, pooling):

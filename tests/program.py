@@ -36,7 +36,7 @@ ABORTED = -signal.SIGABRT
 
 def write_teacher(folder: pathlib.Path, *, layers: int = 2) -> str:
     """A random BERT in a sentence-transformers folder."""
-    model = tiny_model(folder / "tokenizer", layers=layers, max_length=32, seed=1, scale=8.0)
+    model = tiny_model(folder / "tokenizer", layers=layers, max_length=32, seed=4, scale=8.0)
     definition = dataclasses.replace(model.definition, normalize=True)
     save(dataclasses.replace(model, definition=definition, prompts={}), folder / "model")
     return str(folder / "model")

@@ -12,10 +12,11 @@ import pytest
 
 from jaxdistill.encoders import attention
 from jaxdistill.encoders.architecture import EncoderDefinition, LayerKind, Pooling
-from jaxdistill.encoders.sentence import embed, init_params, pooled
+from jaxdistill.encoders.sentence import embed, pooled
 
 import encoder_cases as cases
 from encoder_cases import jitted_embed, unit, with_pooling
+from tiny_models import random_params
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def test_attention_in_blocks_gives_the_same_vectors_and_gradients(small, monkeyp
     kinds = (LayerKind(theta=100.0), LayerKind(theta=10.0, window=window))
     architecture = dataclasses.replace(small[0].architecture, **LONG, kinds=kinds, causal=causal)
     definition = EncoderDefinition(architecture=architecture, pooling=Pooling(tokens="weightedmean"))
-    params = init_params(definition, jax.random.key(0))
+    params = random_params(definition, seed=0)
     tokens = cases.packed(cases.random_sequences(6, longest=40), groups=1, rows=4, length=60)
     monkeypatch.setattr(attention, "MAX_WHOLE_ROW", 59)
     monkeypatch.setattr(attention, "BLOCK_QUERIES", 16)
@@ -102,7 +103,7 @@ def test_divided_rows_give_the_vectors_and_gradients_of_whole_ones(small, monkey
         small[0].architecture, **LONG, kinds=(LayerKind(), LayerKind(window=9)), causal=True
     )
     definition = EncoderDefinition(architecture=architecture, pooling=Pooling(tokens="max"))
-    params = init_params(definition, jax.random.key(0))
+    params = random_params(definition, seed=0)
     long, short = cases.random_sequences(4, longest=120), cases.random_sequences(24, longest=50)
     tokens = cases.divided([*long[:2], *short[:12], *long[2:], *short[12:]], groups=2, length=120)
 

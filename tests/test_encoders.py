@@ -13,13 +13,14 @@ from jaxdistill.core import STACKED, InputError
 from jaxdistill.encoders import families, hugging_face, sentence
 from jaxdistill.encoders.architecture import EncoderDefinition, LayerKind, Pooling
 from jaxdistill.encoders.layers import ACTIVATION_FUNCTIONS
-from jaxdistill.encoders.sentence import init_params, pooled
+from jaxdistill.encoders.sentence import pooled
 from jaxdistill.models.checkpoints.model import load_model, locate, read_architecture
 from jaxdistill.models.inference import Embedder
 
 import encoder_cases as cases
 from conftest import TEACHER
 from encoder_cases import jitted_embed, unit, with_pooling
+from tiny_models import random_params
 
 TOLERANCE = 1e-5  # float32 sums in another order, on vectors of length 1
 
@@ -35,7 +36,7 @@ def test_stacked_layers_give_the_vectors_of_unrolled_ones(tmp_path, mesh, monkey
     order = [*range(original.layers), *range(original.layers)]
     architecture = dataclasses.replace(original.with_layers([0, *order] if original.kinds else order), drophead=0.2)
     definition = EncoderDefinition(architecture=architecture, pooling=Pooling.parse("mean:all"))
-    params, tokens = init_params(definition, jax.random.key(0)), cases.packed(cases.random_sequences(12), 2, 6)
+    params, tokens = random_params(definition, seed=0), cases.packed(cases.random_sequences(12), 2, 6)
     monkeypatch.setattr(sentence, "platform", lambda mesh: "tpu")
     stacked = sentence.with_stacks(architecture, mesh, params, np.stack)
     assert any(path.startswith(STACKED) for path in stacked) and len(stacked) <= len(params)

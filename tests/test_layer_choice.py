@@ -3,18 +3,16 @@
 import dataclasses
 import os
 
-import jax
 import numpy as np
 
 from jaxdistill.config import parse_config
-from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import load_model
 from jaxdistill.models.inference import Embedder
 from jaxdistill.models.pruning import closeness, greedy
 from jaxdistill.training.build import make_student, read_student, write_student
 
-from tiny_models import tiny_model
+from tiny_models import random_params, tiny_model
 from tiny_text import made_up
 
 
@@ -40,7 +38,7 @@ def deep_teacher(folder) -> str:
     definition = dataclasses.replace(
         model.definition, architecture=dataclasses.replace(model.definition.architecture, layers=4)
     )
-    params = {path: np.array(array) for path, array in init_params(definition, jax.random.key(1)).items()}
+    params = random_params(definition, seed=1)
     for path, array in params.items():
         if path.endswith("kernel"):
             array *= 0.0 if "/layers/0/" in path or "/layers/2/" in path else 15.0

@@ -11,7 +11,6 @@ from jax.extend.core import jaxprs_in_params
 
 from jaxdistill.core import Batch, InputError, Sizes, Tokens
 from jaxdistill.core.cluster import mesh as meshes
-from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.students import Cut
 from jaxdistill.training import optim, step
 from jaxdistill.training.build import check_models, make_objective
@@ -19,7 +18,7 @@ from jaxdistill.training.build import check_models, make_objective
 from compiled import ADAMW, definition
 from objective_cases import CASES, EVERY, TEACHER_LAYERS, case, encoded, random_keys, start
 from program import config_of
-from tiny_models import tiny_model
+from tiny_models import random_params, tiny_model
 
 every = pytest.mark.parametrize("name", EVERY)
 BATCH, GROUPS, LENGTH = 16, 4, 12
@@ -50,10 +49,10 @@ class World:
         optimizer = optim.make_optimizer(options, 10)
         seeds = random.standard_normal((objective.reserve_rows, 32)).astype(np.float32)
         make = partial(step.make_state, objective=objective, optimizer=optimizer, sizes=sizes)
-        inputs = init_params(student, jax.random.key(1)), seeds if len(seeds) else None, jax.random.key(2)
+        inputs = random_params(student, seed=1), seeds if len(seeds) else None, jax.random.key(2)
         shardings = meshes.shardings(jax.eval_shape(make, *inputs), self.mesh, ())
         self.start = partial(jax.jit(make, out_shardings=shardings), *inputs)
-        teacher_params = init_params(teacher, jax.random.key(3))
+        teacher_params = random_params(teacher, seed=3)
         of_teacher = meshes.shardings(teacher_params, self.mesh, ())
         self.teacher_params = meshes.place(teacher_params, of_teacher)
         read_teacher = teacher if objective.teacher_views else None

@@ -2,7 +2,6 @@
 
 import json
 
-import jax
 import numpy as np
 import pytest
 import transformers
@@ -13,12 +12,12 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from jaxdistill.data.options import Data
 from jaxdistill.encoders.architecture import Architecture, EncoderDefinition, Pooling
-from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models import trim
 from jaxdistill.models.checkpoints.folder import save
 from jaxdistill.models.checkpoints.model import SentenceModel, load_model
 from jaxdistill.models.inference import Embedder
 
+from tiny_models import random_params
 from tiny_text import made_up
 
 ENGLISH = made_up(300, words=6)
@@ -193,10 +192,8 @@ def model_of(kind, tokenizer, config, folder):
         intermediate_size=32, max_positions=66, **offset,
     )  # fmt: skip
     definition = EncoderDefinition(architecture=architecture, pooling=Pooling.parse("mean"), normalize=True)
-    params = {
-        name: np.asarray(array) * (1 if "norm" in name else 8)
-        for name, array in init_params(definition, jax.random.key(0)).items()
-    }
+    params = random_params(definition, seed=0)
+    params = {path: array * (1 if "norm" in path else 8) for path, array in params.items()}
     tokenizer.enable_truncation(64)
     return SentenceModel(
         definition=definition, params=params, tokenizer=tokenizer, max_length=64,

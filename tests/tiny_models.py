@@ -3,12 +3,11 @@
 import dataclasses
 import json
 
-import jax
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
-from jaxdistill.encoders.sentence import init_params
+from jaxdistill.encoders.sentence import param_shapes
 from jaxdistill.models.checkpoints import static
 from jaxdistill.models.checkpoints.model import SentenceModel
 
@@ -51,8 +50,8 @@ def tiny_model(folder, *, pooling="mean", head=None, seed=0, scale=10.0, max_len
         pooling=Pooling.parse(pooling),
         dense=(Dense(in_features=16, out_features=head),) if head else (),
     )
-    params = init_params(definition, jax.random.key(seed))
-    params = {path: np.asarray(v) * (scale if path.endswith("kernel") else 1.0) for path, v in params.items()}
+    params = random_params(definition, seed)
+    params = {path: array * (scale if path.endswith("kernel") else 1.0) for path, array in params.items()}
     return SentenceModel(
         definition=definition,
         params=params,
@@ -63,6 +62,13 @@ def tiny_model(folder, *, pooling="mean", head=None, seed=0, scale=10.0, max_len
         source="tiny",
         tokenizer_folder=folder,
     )
+
+
+def random_params(definition, seed):
+    """Normally distributed parameters, the scales of norms around 1."""
+    random = np.random.default_rng(seed)
+    drawn = {path: 0.02 * random.standard_normal(shape) for path, shape in param_shapes(definition).items()}
+    return {path: np.float32(array + path.endswith("scale")) for path, array in drawn.items()}
 
 
 def word_table(model):

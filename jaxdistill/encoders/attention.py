@@ -55,7 +55,7 @@ class LayerInputs(NamedTuple):
 class Attention(nnx.Module):
     """Multi-head self-attention; it holds the norms before and after it, which `Layer` applies. `normed`: whether `norm` exists."""
 
-    def __init__(self, architecture: Architecture, *, rngs: nnx.Rngs, normed: bool):
+    def __init__(self, architecture: Architecture, *, rngs: nnx.Rngs | None, normed: bool):
         self.architecture = architecture
         self.has_grouped_keys = architecture.key_head_count != architecture.heads
         width = architecture.hidden_size

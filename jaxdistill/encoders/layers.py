@@ -5,11 +5,12 @@ and tables return float32. Parameters may be bfloat16, as in the checkpoint.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from jax.typing import DTypeLike
@@ -18,8 +19,8 @@ from jaxtyping import Float, Integer
 from jaxdistill.core import Array, Tokens
 from jaxdistill.core.ops.dense import has_bfloat16_units, product
 
-INITIAL_DEVIATION = 0.02
-"""Standard deviation of fresh weights in all families (`initializer_range`)."""
+normal = nnx.initializers.normal(stddev=0.02)
+"""Draws fresh weights of all families (`initializer_range`)."""
 
 
 def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -43,24 +44,26 @@ def expanded(vector: Float[Array, " d"], like: Float[Array, "... d"]) -> Float[A
     return jnp.expand_dims(vector, tuple(range(like.ndim - vector.ndim)))
 
 
-def uniform_as_torch(key: jax.Array, shape: tuple[int, ...], fan_in: int) -> Array:
+def uniform_as_torch(key: jax.Array, shape: tuple[int, ...], fan_in: int) -> jax.Array:
     """Draws uniformly from +-1/sqrt(fan_in), as torch does for the weights and biases of a linear layer."""
-    bound = fan_in**-0.5
-    return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
+    return jax.random.uniform(key, shape, jnp.float32, minval=-(fan_in**-0.5), maxval=fan_in**-0.5)
+
+
+def drawn(rngs: nnx.Rngs | None, initializer: Callable[..., jax.Array], *shape: int) -> nnx.Param:
+    """A randomly initialised parameter; without `rngs`, its shape alone, because tracing a large model's draws takes seconds."""
+    return nnx.Param(jax.ShapeDtypeStruct(shape, jnp.float32) if rngs is None else initializer(rngs.params(), shape))
 
 
 class Linear(nnx.Module):
     """`x @ kernel + bias` in the dtype of `x`. Initialised as in Hugging Face's encoders, or as in torch if `torch_init`."""
 
-    def __init__(self, inputs: int, outputs: int, *, rngs: nnx.Rngs, bias: bool = True, torch_init: bool = False):
-        if torch_init:
-            kernel = uniform_as_torch(rngs.params(), (inputs, outputs), inputs)
-            initial_bias = uniform_as_torch(rngs.params(), (outputs,), inputs)
-        else:
-            kernel = INITIAL_DEVIATION * jax.random.normal(rngs.params(), (inputs, outputs), jnp.float32)
-            initial_bias = jnp.zeros((outputs,), jnp.float32)
-        self.kernel = nnx.Param(kernel)
-        self.bias = nnx.Param(initial_bias) if bias else None
+    def __init__(
+        self, inputs: int, outputs: int, *, rngs: nnx.Rngs | None, bias: bool = True, torch_init: bool = False
+    ):
+        uniform = partial(uniform_as_torch, fan_in=inputs)
+        self.kernel = drawn(rngs, uniform if torch_init else normal, inputs, outputs)
+        initial_bias = drawn(rngs, uniform, outputs) if torch_init else nnx.Param(np.zeros(outputs, np.float32))
+        self.bias = initial_bias if bias else None
 
     def __call__(self, x: Float[Array, "... i"], compute_dtype: DTypeLike) -> Float[Array, "... o"]:
         y = product(x, self.kernel[...], compute_dtype=compute_dtype)
@@ -72,9 +75,11 @@ class Linear(nnx.Module):
 class Table(nnx.Module):
     """An embedding table that returns float32 rows. `zero_row`, the padding token's row, is initialised with 0."""
 
-    def __init__(self, rows: int, width: int, *, rngs: nnx.Rngs, zero_row: int | None = None):
-        table = INITIAL_DEVIATION * jax.random.normal(rngs.params(), (rows, width), jnp.float32)
-        self.embedding = nnx.Param(table if zero_row is None else table.at[zero_row].set(0.0))
+    def __init__(self, rows: int, width: int, *, rngs: nnx.Rngs | None, zero_row: int | None = None):
+        def zeroed(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+            return normal(key, shape).at[zero_row].set(0.0)
+
+        self.embedding = drawn(rngs, normal if zero_row is None else zeroed, rows, width)
 
     def __call__(self, ids: Integer[Array, "..."]) -> Float[Array, "... d"]:
         return jnp.take(self.embedding[...], ids, axis=0, mode="clip").astype(jnp.float32)
@@ -92,8 +97,8 @@ class Norm(nnx.Module):
         self.eps = eps
         self.subtracts_mean = kind.startswith("layer")
         self.offset = 1.0 if kind == "rms_plus_one" else 0.0
-        self.scale = nnx.Param(jnp.full((width,), 1.0 - self.offset, jnp.float32))
-        self.bias = nnx.Param(jnp.zeros((width,), jnp.float32)) if kind == "layer" else None
+        self.scale = nnx.Param(np.full(width, 1.0 - self.offset, np.float32))
+        self.bias = nnx.Param(np.zeros(width, np.float32)) if kind == "layer" else None
 
     def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
         x = x.astype(jnp.float32)

@@ -26,7 +26,7 @@ from jaxdistill.encoders.transformer import Transformer, path_string
 class SentenceEncoder(nnx.Module):
     """The modules of an encoder: a transformer, and the dense layers and norms on its pooled output."""
 
-    def __init__(self, definition: EncoderDefinition, *, rngs: nnx.Rngs, stacked: bool = False):
+    def __init__(self, definition: EncoderDefinition, *, rngs: nnx.Rngs | None, stacked: bool = False):
         self.transformer = Transformer(definition.architecture, rngs=rngs, stacked=stacked)
         self.dense = nnx.List([])
         for part in definition.dense:
@@ -172,12 +172,12 @@ def word_embeddings(definition: EncoderDefinition, params: Params, compute_dtype
 def init_params(definition: EncoderDefinition, key: jax.Array) -> Params:
     """Random initial parameters: the transformer's as in Hugging Face's code, those of dense layers as in torch."""
     _, state = nnx.split(SentenceEncoder(definition, rngs=nnx.Rngs(params=key)))
-    return {path_string(path): variable[...] for path, variable in nnx.to_flat_state(state)}
+    return jax.device_get({path_string(path): variable[...] for path, variable in nnx.to_flat_state(state)})
 
 
 def param_shapes(definition: EncoderDefinition) -> dict[str, tuple[int, ...]]:
     """Maps every parameter's path to its shape."""
-    _, shapes = _structure(definition)
+    _, shapes = _structure(definition, stacked=False)
     return {path_string(path): shape for path, shape in shapes}
 
 
@@ -213,8 +213,7 @@ def as_module(definition: EncoderDefinition, params: Params) -> SentenceEncoder:
 
 
 @lru_cache(maxsize=64)
-def _structure(definition: EncoderDefinition, stacked: bool = False):
+def _structure(definition: EncoderDefinition, stacked: bool):
     """The encoder's graph definition, and the (path, shape) of each parameter."""
-    encoder = nnx.eval_shape(lambda: SentenceEncoder(definition, rngs=nnx.Rngs(params=0), stacked=stacked))
-    graph, state = nnx.split(encoder)
+    graph, state = nnx.split(SentenceEncoder(definition, rngs=None, stacked=stacked))
     return graph, tuple((path, tuple(variable.shape)) for path, variable in nnx.to_flat_state(state))

@@ -41,7 +41,7 @@ def recompute_in_backward(function: Callable[..., Array]) -> Callable[..., Array
 class Embeddings(nnx.Module):
     """Sum of word, position and token type embeddings, normalised and projected as the family requires."""
 
-    def __init__(self, architecture: Architecture, *, rngs: nnx.Rngs):
+    def __init__(self, architecture: Architecture, *, rngs: nnx.Rngs | None):
         self.architecture = architecture
         width = architecture.embedding_size
         table = partial(Table, width=width, rngs=rngs)
@@ -91,7 +91,7 @@ class Layer(nnx.Module):
     """Attention and the feed-forward network, each with a residual. Holds the norms of the latter; `Attention` holds its own. `first`:
     whether it is the first layer, which may lack attention's norm."""
 
-    def __init__(self, architecture: Architecture, *, rngs: nnx.Rngs, first: bool):
+    def __init__(self, architecture: Architecture, *, rngs: nnx.Rngs | None, first: bool):
         self.architecture = architecture
         self.attention = Attention(architecture, rngs=rngs, normed=architecture.first_norm or not first)
         width = architecture.hidden_size
@@ -153,7 +153,7 @@ class Transformer(nnx.Module):
     leading axis for the periods. A loop runs them, so that the compiled program does not grow with their number.
     """
 
-    def __init__(self, architecture: Architecture, *, rngs: nnx.Rngs, stacked: bool = False):
+    def __init__(self, architecture: Architecture, *, rngs: nnx.Rngs | None, stacked: bool = False):
         self.architecture = architecture
         self.embeddings = Embeddings(architecture, rngs=rngs)
         buckets = architecture.relative_buckets

@@ -10,7 +10,7 @@ import numpy as np
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import cross_definition
-from jaxdistill.encoders.layers import INITIAL_DEVIATION, uniform_as_torch
+from jaxdistill.encoders.layers import normal, uniform_as_torch
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.checkpoints.model import POOLER, SentenceModel, check_size
 from jaxdistill.models.checkpoints.modules import dense_names
@@ -108,8 +108,8 @@ def fresh(
         embedding_projected=old.embedding_projected or old.shared_layers,  # ALBERT's format always has the projection
     )  # fmt: skip
     definition = EncoderDefinition(architecture=architecture, pooling=pooling, normalize=template.definition.normalize)
-    params = {path: np.asarray(array) for path, array in init_params(definition, key).items()}
     source = f"fresh {architecture.family} of width {width} and depth {depth}, tokenizer of {template.source}"
+    params = init_params(definition, key)
     return dataclasses.replace(template, definition=definition, params=params, source=source, unread_pooler={})
 
 
@@ -136,7 +136,7 @@ def compact(model: SentenceModel, width: int, *, key: jax.Array, init: str) -> S
     architecture = plain_architecture(old, "electra", embedding_size=width, pooler=False)
     definition = dataclasses.replace(model.definition, architecture=architecture)
     # The layers keep their weights; only the embedding block is new, its projection included.
-    params = {path: np.asarray(array) for path, array in init_params(definition, key).items()}
+    params = dict(init_params(definition, key))
     layers = params.keys() & {path for path in model.params if not path.startswith(EMBEDDINGS)}
     params |= {path: model.params[path] for path in layers}
     if init == "svd":
@@ -206,7 +206,7 @@ def add_head(
     if init == "identity":
         kernel = np.eye(width, out_features, dtype=np.float32)  # truncates the vectors, or appends zeros
     elif init == "normal":
-        kernel = INITIAL_DEVIATION * np.asarray(jax.random.normal(key, (width, out_features), np.float32))
+        kernel = np.asarray(normal(key, (width, out_features)))
     else:
         kernel_key, bias_key = jax.random.split(key)
         kernel = np.asarray(uniform_as_torch(kernel_key, (width, out_features), width))
@@ -239,7 +239,7 @@ def cross_encoder(model: SentenceModel, *, key: jax.Array) -> SentenceModel:
         new_layers["transformer/pooler"] = width
     keys = jax.random.split(key, len(new_layers))
     for (path, out_features), layer_key in zip(new_layers.items(), keys, strict=True):
-        kernel = INITIAL_DEVIATION * np.asarray(jax.random.normal(layer_key, (width, out_features), np.float32))
+        kernel = np.asarray(normal(layer_key, (width, out_features)))
         params |= {f"{path}/kernel": kernel, f"{path}/bias": np.zeros(out_features)}
     params = {path: np.asarray(array, np.float32) for path, array in params.items()}
     unread_pooler = {} if has_pooler else model.unread_pooler
