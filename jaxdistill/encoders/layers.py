@@ -44,26 +44,17 @@ def expanded(vector: Float[Array, " d"], like: Float[Array, "... d"]) -> Float[A
     return jnp.expand_dims(vector, tuple(range(like.ndim - vector.ndim)))
 
 
-def uniform_as_torch(key: jax.Array, shape: tuple[int, ...], fan_in: int) -> jax.Array:
-    """Draws uniformly from +-1/sqrt(fan_in), as torch does for the weights and biases of a linear layer."""
-    return jax.random.uniform(key, shape, jnp.float32, minval=-(fan_in**-0.5), maxval=fan_in**-0.5)
-
-
 def drawn(rngs: nnx.Rngs | None, initializer: Callable[..., jax.Array], *shape: int) -> nnx.Param:
     """A randomly initialised parameter; without `rngs`, its shape alone, because tracing a large model's draws takes seconds."""
     return nnx.Param(jax.ShapeDtypeStruct(shape, jnp.float32) if rngs is None else initializer(rngs.params(), shape))
 
 
 class Linear(nnx.Module):
-    """`x @ kernel + bias` in the dtype of `x`. Initialised as in Hugging Face's encoders, or as in torch if `torch_init`."""
+    """`x @ kernel + bias` in the dtype of `x`."""
 
-    def __init__(
-        self, inputs: int, outputs: int, *, rngs: nnx.Rngs | None, bias: bool = True, torch_init: bool = False
-    ):
-        uniform = partial(uniform_as_torch, fan_in=inputs)
-        self.kernel = drawn(rngs, uniform if torch_init else normal, inputs, outputs)
-        initial_bias = drawn(rngs, uniform, outputs) if torch_init else nnx.Param(np.zeros(outputs, np.float32))
-        self.bias = initial_bias if bias else None
+    def __init__(self, inputs: int, outputs: int, *, rngs: nnx.Rngs | None, bias: bool = True):
+        self.kernel = drawn(rngs, normal, inputs, outputs)
+        self.bias = nnx.Param(np.zeros(outputs, np.float32)) if bias else None
 
     def __call__(self, x: Float[Array, "... i"], compute_dtype: DTypeLike) -> Float[Array, "... o"]:
         y = product(x, self.kernel[...], compute_dtype=compute_dtype)

@@ -33,7 +33,7 @@ class SentenceEncoder(nnx.Module):
             if isinstance(part, SentenceNorm):
                 module = Norm(part.width, eps=1e-5)  # torch's default, which sentence-transformers uses
             else:
-                module = Linear(part.in_features, part.out_features, rngs=rngs, bias=part.bias, torch_init=True)
+                module = Linear(part.in_features, part.out_features, rngs=rngs, bias=part.bias)
             self.dense.append(module)
 
 
@@ -170,7 +170,7 @@ def word_embeddings(definition: EncoderDefinition, params: Params, compute_dtype
 
 
 def init_params(definition: EncoderDefinition, key: jax.Array) -> Params:
-    """Random initial parameters: the transformer's as in Hugging Face's code, those of dense layers as in torch."""
+    """Random initial parameters as in Hugging Face's code, as arrays of NumPy."""
     _, state = nnx.split(SentenceEncoder(definition, rngs=nnx.Rngs(params=key)))
     return jax.device_get({path_string(path): variable[...] for path, variable in nnx.to_flat_state(state)})
 

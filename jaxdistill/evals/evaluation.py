@@ -212,7 +212,8 @@ def area_under_roc(labels: Real[np.ndarray, " n"], scores: Float[np.ndarray, " n
 def ranks(values: Real[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """Ranks from 1; equal values share their mean rank, and NaN makes all NaN. `scipy.stats`, which has it, takes a second to import."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return np.where(np.isnan(values).any(), np.nan, (np.cumsum(counts) - (counts - 1) / 2)[inverse])
+    mean_ranks = np.cumsum(counts) - (counts - 1) / 2
+    return np.where(np.isnan(values).any(), np.nan, mean_ranks[inverse])
 
 
 def refuse_collapsed(values: Real[np.ndarray, " n"], finding: str) -> None:

@@ -210,15 +210,17 @@ def _train(
     def at_strength(start: tuple[Array, Array], strength: Float[Array, ""]):
         """Trains the classifiers of all folds with one strength, from the weights of the strength before; a step of the scan."""
 
+        def is_unfinished(carry: tuple[Array, _Fit]) -> Array:
+            step_count, fits = carry
+            return (step_count < MAX_STEPS) & (fits.decrease.max() > TOLERANCE)
+
         def advanced(carry: tuple[Array, _Fit]) -> tuple[Array, _Fit]:
             step_count, fits = carry
             return step_count + 1, jax.vmap(step, in_axes=(0, 0, None))(fits, weight_of_row, strength)
 
         decrease = jnp.full(len(trains), jnp.inf)  # lets the loop begin
         fits = _Fit(*start, lookahead=start, steps=jnp.zeros(len(trains)), decrease=decrease)
-        step_count, fits = jax.lax.while_loop(
-            lambda carry: (carry[0] < MAX_STEPS) & (carry[1].decrease.max() > TOLERANCE), advanced, (jnp.int32(0), fits)
-        )
+        step_count, fits = jax.lax.while_loop(is_unfinished, advanced, (jnp.int32(0), fits))
         logits = jax.vmap(logits_of)(fits.weights, fits.bias)
         label = logits[:, 0] > 0 if classes == 2 else jnp.argmax(logits, axis=1)
         return (fits.weights, fits.bias), (label.astype(jnp.uint8), step_count)

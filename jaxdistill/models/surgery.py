@@ -10,7 +10,7 @@ import numpy as np
 from jaxdistill.core import InputError
 from jaxdistill.encoders.architecture import Architecture, Dense, EncoderDefinition, Pooling
 from jaxdistill.encoders.families import cross_definition
-from jaxdistill.encoders.layers import normal, uniform_as_torch
+from jaxdistill.encoders.layers import normal
 from jaxdistill.encoders.sentence import init_params
 from jaxdistill.models.checkpoints.model import POOLER, SentenceModel, check_size
 from jaxdistill.models.checkpoints.modules import dense_names
@@ -194,6 +194,12 @@ def truncated(model: SentenceModel, width: int) -> SentenceModel:
     definition = dataclasses.replace(model.definition, dense=dense)
     source = f"{model.source}, first {width} numbers"
     return dataclasses.replace(model, definition=definition, params=model.params | params, source=source)
+
+
+def uniform_as_torch(key: jax.Array, shape: tuple[int, ...], fan_in: int) -> jax.Array:
+    """Draws uniformly from +-1/sqrt(fan_in), as torch does for the weights and biases of a linear layer."""
+    bound = fan_in**-0.5
+    return jax.random.uniform(key, shape, np.float32, -bound, bound)
 
 
 def add_head(
