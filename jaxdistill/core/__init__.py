@@ -221,6 +221,11 @@ def alias(path: str) -> Any:
     return property(attrgetter(path))
 
 
+def only(name: str) -> Any:
+    """A property that returns the value of the attribute `name` as the only element of a tuple."""
+    return property(lambda instance: (getattr(instance, name),))
+
+
 LossAux = tuple[Float[Array, " b"], Any, Mapping[str, Float[Array, ""]]]
 """A loss and its auxiliary outputs: one loss per example, the objective's next state, and scalars to log by name."""
 

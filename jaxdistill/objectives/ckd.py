@@ -21,42 +21,34 @@ import math
 import jax
 import jax.numpy as jnp
 
-from jaxdistill.core import CountOrNone, Encoded, LossAux, Objective, Params, Positive, Sizes, alias
+from jaxdistill.core import CountOrNone, Encoded, LossAux, Params, Sizes, only
 from jaxdistill.core.ops.ring import Ring, push, softmax_over_ring
-from jaxdistill.core.ops.similarity import LearnedScale, scale, scale_params, unit
+from jaxdistill.core.ops.similarity import WithTemperature, unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CKD(Objective):
+class CKD(WithTemperature):
     """Options of CKD."""
 
-    temperature: Positive = 0.05
-    """Divides the cosine similarities. If learned, its initial value (code: 0.368, which is e^-1)."""
-    learned_scale: LearnedScale = "none"
-    """How 1 / temperature is learned: not at all (`none`), by its logarithm (`log`, as in the code) or directly (`linear`)."""
     queue_size: CountOrNone = 65536
     """Number of earlier teacher vectors used as negatives, at most a quarter of the text's rows; initially none. 0: no queue."""
     view: str = "text"
     """View that teacher and student read."""
 
     couples_examples = True
-    teacher_views = alias("student_views")
-
-    @property
-    def student_views(self) -> tuple[str, ...]:
-        return (self.view,)
+    student_views = teacher_views = only("view")
 
     def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Ring]:
         """The parameter of a learned scale, and an empty queue with room for one more batch, the current one."""
         blocks = math.ceil(self.queue_size / sizes.batch_size) + 1
         ring = jnp.zeros((blocks, sizes.batch_size, sizes.width), sizes.precision)
-        return scale_params(self.temperature, self.learned_scale), Ring(ring, jnp.int32(0))
+        return super().init(key, sizes, seeds)[0], Ring(ring, jnp.int32(0))
 
     def __call__(self, params: Params, state: Ring, student: Encoded, teacher: Encoded) -> LossAux:
         """Equation 5 for each sentence; its positive is the teacher's vector of the same sentence."""
         student_vectors = unit(student.sentences[:, 0])
         teacher_vectors = unit(jax.lax.stop_gradient(teacher.sentences[:, 0]))
-        logit_scale = scale(params, self.temperature, self.learned_scale)
+        logit_scale = self.scale(params)
         queue = push(state, teacher_vectors)
         batch_size = teacher_vectors.shape[0]
         # The ring holds whole batches. Of the oldest, only the first rows (1 to `batch_size`) stay negatives, so that exactly

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import Array, Count, Encoded, Fraction, LossAux, Objective, Params, Positive, Sizes
+from jaxdistill.core import Array, Count, Encoded, Fraction, LossAux, Objective, Params, Positive, Sizes, only
 from jaxdistill.core.ops.ring import Ring, push, softmax_over_ring
 from jaxdistill.core.ops.similarity import unit
 
@@ -56,6 +56,7 @@ class ConGen(Objective):
     """The student's second view: a column of the text (back-translation) or an augmentation (`delete_words`)."""
 
     couples_examples = True
+    teacher_views = only("control_view")
 
     @property
     def _terms(self) -> dict[str, tuple[str, float]]:
@@ -66,10 +67,6 @@ class ConGen(Objective):
     @property
     def student_views(self) -> tuple[str, ...]:
         return tuple(view for view, _ in self._terms.values())
-
-    @property
-    def teacher_views(self) -> tuple[str, ...]:
-        return (self.control_view,)
 
     @property
     def variant(self) -> str:

@@ -23,20 +23,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Integer
 
-from jaxdistill.core import Array, Encoded, InputError, LossAux, Objective, Params, Positive, Range, Sizes, alias
-from jaxdistill.core.ops.similarity import HIDDEN, LearnedScale, products, scale, scale_params, unit
+from jaxdistill.core import Array, Encoded, InputError, LossAux, Params, Range, alias
+from jaxdistill.core.ops.similarity import HIDDEN, WithTemperature, products, unit
 
 Direction = Literal["query_to_doc", "doc_to_query", "query_to_query", "doc_to_doc"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Contrastive(Objective):
+class Contrastive(WithTemperature):
     """Options of InfoNCE on labelled pairs."""
 
-    temperature: Positive = 0.05
-    """Divides the cosine similarities. If learned, its initial value."""
-    learned_scale: LearnedScale = "none"
-    """How 1 / temperature is learned with the student: not at all (`none`), by its logarithm (`log`) or directly (`linear`)."""
     directions: Annotated[tuple[Direction, ...], Range(least=1)] = ("query_to_doc",)
     """Which texts are contrasted: `query_to_doc`, which is required, `doc_to_query`, `query_to_query` and `doc_to_doc`."""
     partition_mode: Literal["joint", "per_direction"] = "joint"
@@ -57,14 +53,10 @@ class Contrastive(Objective):
                 "remove the others, or set partition_mode='joint'."
             )
 
-    def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
-        """The parameter of a learned scale."""
-        return scale_params(self.temperature, self.learned_scale), ()
-
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: None) -> LossAux:
         """InfoNCE of each pair; the metric `hidden` is the share of texts that `false_negatives` hides from an example."""
         vectors = unit(student.sentences)
-        logit_scale = scale(params, self.temperature, self.learned_scale)
+        logit_scale = self.scale(params)
         count, views, _ = vectors.shape
         is_hidden = jnp.zeros((count, count, views), bool) if student.keys is None else false_negatives(student.keys)
         logits = [direction_logits(direction, vectors, logit_scale, is_hidden) for direction in self.directions]

@@ -21,19 +21,14 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from jaxdistill.core import Encoded, InputError, LossAux, Objective, Params, Positive, Sizes, TwoOrThree, alias
-from jaxdistill.core.ops.similarity import LearnedScale, products, scale, scale_params, unit, without_diagonal
+from jaxdistill.core import Encoded, InputError, LossAux, Params, Positive, TwoOrThree, alias
+from jaxdistill.core.ops.similarity import WithTemperature, products, unit, without_diagonal
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SimCSE(Objective):
+class SimCSE(WithTemperature):
     """Options of SimCSE and Mirror-BERT."""
 
-    temperature: Positive = 0.05
-    """Divides the cosine similarities. If learned, its initial value. SimCSE: 0.05, Mirror-BERT: 0.04."""
-    learned_scale: LearnedScale = "none"
-    """How 1 / temperature is learned with the student: not at all (`none`), by its logarithm (`log`) or directly
-    (`linear`, DistilCSE's second stage)."""
     views: TwoOrThree = ("text", "text")
     """Views of the anchor, the positive and, optionally, the hard negative."""
     negative_weight: Positive = 1.0
@@ -50,14 +45,10 @@ class SimCSE(Objective):
         if self.among == "both" and len(self.views) == 3:
             raise InputError("objective.among='both' does not use a hard negative; give two views.")
 
-    def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
-        """The parameter of a learned scale."""
-        return scale_params(self.temperature, self.learned_scale), ()
-
     def __call__(self, params: Params, state: Any, student: Encoded, teacher: None) -> LossAux:
         """Equation 5 of SimCSE (equation 4 without hard negatives), or with `among="both"` NT-Xent."""
         vectors = unit(student.sentences)
-        logit_scale = scale(params, self.temperature, self.learned_scale)
+        logit_scale = self.scale(params)
         count, views, width = vectors.shape
         if self.among == "both":  # the mean loss of an example's two sentences
             sentences = vectors.reshape(count * views, width)

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Float, Integer
 
-from jaxdistill.core import Array, Encoded, Fraction, InputError, LossAux, NotNegative, Objective, Params, Sizes, alias
+from jaxdistill.core import Array, Encoded, Fraction, InputError, LossAux, NotNegative, Objective, Params, Sizes, only
 from jaxdistill.core.ops.similarity import unit
 
 
@@ -43,11 +43,7 @@ class SimTDE(Objective):
     view: str = "text"
     """View that teacher and student read."""
 
-    teacher_views = alias("student_views")
-
-    @property
-    def student_views(self) -> tuple[str, ...]:
-        return (self.view,)
+    student_views = teacher_views = only("view")
 
     @property
     def similarity(self) -> str:

@@ -1,18 +1,17 @@
 """Normalises vectors, compares them by cosine, and scales cosines by 1 / temperature, which is fixed or learned."""
 
+import dataclasses
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from jaxdistill.core import Array, Params
+from jaxdistill.core import Array, Objective, Params, Positive, Sizes
 
 HIDDEN = -1e9
 """Logit of a candidate that a softmax leaves out. It is finite, because -inf could give NaN gradients."""
-LearnedScale = Literal["none", "log", "linear"]
-"""`none`: a fixed scale; `log`: its logarithm is a parameter; `linear`: the scale itself is a parameter."""
 MAX_SCALE = 100.0
 """Bound of a learned scale, as in CLIP."""
 
@@ -49,18 +48,27 @@ def spread_out(vectors: Float[Array, "b v e"]) -> Float[Array, ""]:
     return total / views
 
 
-def scale_params(temperature: float, learned: LearnedScale) -> Params:
-    """The initial parameter of a learned scale; empty for a fixed one."""
-    if learned == "log":
-        return {"log_scale": jnp.float32(-math.log(temperature))}
-    if learned == "linear":
-        return {"scale": jnp.float32(1.0 / temperature)}
-    return {}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WithTemperature(Objective):
+    """Base class of objectives that divide cosine similarities by a temperature, which is fixed or learned with the student."""
 
+    temperature: Positive = 0.05
+    """Divides the cosine similarities. If learned, its initial value. SimCSE: 0.05, Mirror-BERT: 0.04, CKD's code: 0.368 (e^-1)."""
+    learned_scale: Literal["none", "log", "linear"] = "none"
+    """How 1 / temperature is learned: not at all (`none`), by its logarithm (`log`, as in CKD's code) or directly
+    (`linear`, DistilCSE's second stage)."""
 
-def scale(params: Params, temperature: float, learned: LearnedScale) -> Float[Array, ""]:
-    """1 / temperature; a learned scale is at most `MAX_SCALE`."""
-    if learned == "none":
-        return jnp.float32(1.0 / temperature)
-    learned_scale = jnp.exp(params["log_scale"]) if learned == "log" else params["scale"]
-    return jnp.minimum(learned_scale, MAX_SCALE)
+    def init(self, key: jax.Array, sizes: Sizes, seeds: None) -> tuple[Params, Any]:
+        """The initial parameter of a learned scale; none for a fixed one."""
+        if self.learned_scale == "log":
+            return {"log_scale": jnp.float32(-math.log(self.temperature))}, ()
+        if self.learned_scale == "linear":
+            return {"scale": jnp.float32(1.0 / self.temperature)}, ()
+        return {}, ()
+
+    def scale(self, params: Params) -> Float[Array, ""]:
+        """1 / temperature; a learned scale is at most `MAX_SCALE`."""
+        if self.learned_scale == "none":
+            return jnp.float32(1.0 / self.temperature)
+        learned = jnp.exp(params["log_scale"]) if self.learned_scale == "log" else params["scale"]
+        return jnp.minimum(learned, MAX_SCALE)

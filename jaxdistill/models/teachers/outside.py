@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float
 
-from jaxdistill.core import ROLES, Count, CountOrNone, InputError
+from jaxdistill.core import ROLES, Count, CountOrNone, InputError, alias
 from jaxdistill.core.files import foreign_errors
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.plugins import load_module, source_digests
@@ -89,6 +89,7 @@ class Function(OutsideVectors):
     """Maximum texts per call; all of them have the same role."""
 
     source_option = "function"
+    texts_per_call = alias("batch_size")
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, name: str, **options: Any) -> "Function":
@@ -108,10 +109,6 @@ class Function(OutsideVectors):
         file, _, name = self.function.rpartition(":")
         code = source_digests([file])[file] if file else ""
         return f"function {code} {name} {self.dims}"
-
-    @property
-    def texts_per_call(self) -> int:
-        return self.batch_size
 
     def embed(self, texts: Sequence[str], role: str) -> Float[np.ndarray, "n e"]:
         function = self._callable()
