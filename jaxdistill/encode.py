@@ -94,6 +94,8 @@ def encode(
     path = output_file(output, [".parquet"] if keep_text else [".npy", ".parquet"])
     use_plugins(",".join(listed(plugins)))
     specs = split_specs(text) if isinstance(text, str) else sources_of(text, {TEXT: column})
+    if not specs:
+        raise InputError("no text is given; set text to at least one file, glob or data set.")
     embedder = load(model, pooling=pooling, max_length=max_length, batch_size=batch_size, precision=precision)
     prompt = embedder.prefix(prompt_name or None, role)
     if not 0 <= dims <= embedder.width:
@@ -111,8 +113,7 @@ def encode(
     counts, *_ = processes.gathered(finished(path, origin))
     if counts is None:
         if processes.is_first():  # in only one process: two would see each other's file
-            with writing(path):
-                try_writing(path)
+            try_writing(path)
         compute = partial(_encoded, embedder, enumerate(read_rows()), prompt, width)
         digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:12]
         folder = path.with_name(f".{path.name[:200]}.{digest}.part")
@@ -124,7 +125,7 @@ def encode(
         if processes.is_first():
             with writing(path), drafted(path) as draft:
                 _write_output(draft, path.suffix, folder / VECTORS, read_rows() if keep_text else None)
-                write_note(path, origin, counts)
+                write_note(path, draft, origin, counts)
             for leftover in path.parent.glob(f".{glob.escape(path.name[:200])}.*.part"):  # also of killed commands
                 shutil.rmtree(leftover)
         processes.wait("the file is written")

@@ -46,7 +46,7 @@ from tyro.conf import UseAppendAction
 from jaxdistill.core import ROLES, Embed, InputError, Precision, Scorer, Split, refuse
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAMES, Listed, listed, make_callable, parse, run
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.files import foreign_errors, local, try_writing, write_atomic, writing
+from jaxdistill.core.files import foreign_errors, local, try_writing, write_atomic
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.plugins import use as use_plugins
@@ -130,7 +130,7 @@ def evaluate(
       text: Sentences on which the task agreement compares models with the teacher: files or globs.
       teacher: Also scored, and the reference of the report and of the task agreement.
       paper: Row of a paper's tables to show beside the models, as congen:tinybert-l4 (configs/papers/ has them).
-      dims: Widths of truncated vectors; scores are named `MODEL (64)` and so on.
+      dims: Widths of truncated vectors, normalised again unless compared by dot product; scores are named `MODEL (64)` and so on.
       whiten: Texts, as for training, on whose vectors (of at most 100,000 distinct sentences) whitening is fitted; empty: none.
       plugins: Modules or files with your own families and evaluations.
       pooling: Needed if a model's folder does not state its pooling.
@@ -181,8 +181,7 @@ def _evaluate(options: dict[str, Any], load: Callable[..., Model], out: str) -> 
     if out and processes.is_first():
         file = path / RESULTS if is_folder else path
         page = path / report.PAGE if is_folder else None
-        with writing(file):  # checked before the evaluation, which takes minutes
-            try_writing(file)
+        try_writing(file)  # before the evaluation, which takes minutes
     sources = Sources(
         **{name: options[name] for name in options.keys() & Sources.__annotations__.keys()},
         mteb_folder=file.with_name("mteb") if file else None,
@@ -232,8 +231,7 @@ def _evaluate(options: dict[str, Any], load: Callable[..., Model], out: str) -> 
     if not score_names:  # all evaluations failed, so nothing is written
         file = page = None
     if file:
-        with writing(file):
-            write_atomic(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        write_atomic(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         if page:
             report.write_evaluation(content, page)
     scores = {row["model"]: row["scores"] for row in rows}
@@ -338,15 +336,17 @@ def _model(
 
 
 def truncated(model: Model, width: str) -> Model:
-    """The model with the first `width` numbers of each vector, scaled to unit length; likewise its index model.
-    Raises `InputError` if the model has no vectors, or `width` is not a number from 1 to their width."""
+    """The model with the first `width` numbers of each vector; scaled to unit length unless it compares by dot product. Likewise its
+    index model. Raises `InputError` if the model has no vectors, or `width` is not a number from 1 to their width."""
     if not model.width:
         raise InputError(f"dims={width}: {model.name} scores pairs and has no vectors to truncate.")
     if not width.isdecimal() or not 0 < int(width) <= model.width:
         raise InputError(f"dims={width}: the vectors of {model.name} have {model.width} numbers; give at most that.")
 
+    scale = np.asarray if model.similarity == "dot" else unit_rows
+
     def truncate(embed: Embed) -> Embed:
-        return lambda sentences: unit_rows(np.asarray(embed(sentences))[:, : int(width)]).astype(np.float32)
+        return lambda sentences: scale(np.asarray(embed(sentences))[:, : int(width)]).astype(np.float32)
 
     return replace(
         model,
@@ -354,7 +354,6 @@ def truncated(model: Model, width: str) -> Model:
         name=f"{model.name} ({width})",
         digest=hashlib.sha256(f"{model.digest}+{width}".encode()).hexdigest(),
         width=int(width),
-        similarity="cosine",
         index_model=truncated(model.index_model, width) if model.index_model else None,
     )
 

@@ -261,7 +261,7 @@ def _write_or_return(
         counts = {"rows": len(table)}
         with writing(path), drafted(path) as draft:
             table.to_csv(draft, sep="\t", index=False, float_format="%.7g", quoting=csv.QUOTE_NONE)
-            write_note(path, origin, counts)
+            write_note(path, draft, origin, counts)
     log.info(f"{path}: {counts['rows']:,} rows; {len(texts.queries):,} queries, {len(texts.documents):,} documents")
     return path
 

@@ -158,7 +158,9 @@ def test_all_forms_give_the_same_set(tmp_path, form):
             r"qrels.tsv: a judgement is .* separated by tabs .invalid literal for int.*yes",
         ),
         ({"qrels": [("q1", "d1", "0.5"), *QRELS]}, r"a judgement is .* a whole number, .*int.*0.5"),  # no header
+        ({"qrels": [("doc_id", "query", "grade"), ("d1", "q1", 1)]}, "column doc_id before the query's; exchange them"),
         ({"corpus": [*DOCUMENTS, ("d1", "", "again")]}, r"corpus.tsv.gz has the id 'd1' twice"),
+        ({"corpus": [*DOCUMENTS, ("d1 end\nof a line", "", "a")]}, "'d1 end' has no text; remove it, or a line end"),
     ],
 )
 def test_a_faulty_set_is_one_line_with_its_file(tmp_path, changed, words):
@@ -177,14 +179,15 @@ def test_relevant_documents_that_the_corpus_lacks_count_as_never_found(tmp_path,
 
 def test_tables_may_have_headers_titles_may_be_missing_and_ids_may_be_numbers(tmp_path):
     swapped = [("_id", "text", "title"), *((name, text, title) for name, title, text in DOCUMENTS)]
-    test_set = read_test(write_set(tmp_path / "a", corpus=swapped, queries=[("ID", "Text"), *QUERIES]))
+    test_set = read_test(write_set(tmp_path / "a", corpus=swapped, queries=[("Query-ID", "Text"), *QUERIES]))
     assert test_set.documents["d1"] == "Cats They sleep." and len(test_set.documents) == 3
     rows = [("q1", "d1", "+1"), ("q1", "d1", "1.0"), ("q1", "unknown", "0"), ("q2", "d2", "-1")]
     assert read_test(write_set(tmp_path / "b", qrels=rows)).judged == {"q1": {"d1": 1, "unknown": 0}, "q2": {"d2": -1}}
     numbers = {"corpus": [(7, float("nan"), "They sleep.")], "queries": [(1, "Do cats sleep?")], "qrels": [(1, 7, 1)]}
     folder = write_set(tmp_path / "c", "jsonl", **numbers)
-    for text, words in ((["Do cats", "sleep?"], "record 1 is no text"), ("\ud83d", "surrogates not allowed")):
-        (folder / "queries.jsonl").write_text(json.dumps({"id": 1, "text": text}))
+    lines = [json.dumps({"id": 1, "text": text}) for text in (["Do cats", "sleep?"], "\ud83d")] + ['\n{"id": 1,']
+    for line, words in zip(lines, ("record 1 is no text", "surrogates not allowed", ":2 is no JSON"), strict=True):
+        (folder / "queries.jsonl").write_text(line)
         with pytest.raises(InputError, match=f"queries.jsonl.*{words}"):
             read_test(folder)
     (folder / "queries.jsonl").write_text(json.dumps({"id": 1, "text": "Do cats sleep?"}))
@@ -199,7 +202,9 @@ def test_tables_may_have_headers_titles_may_be_missing_and_ids_may_be_numbers(tm
     assert test_set.judged == {"1": {"7": 2}} and len(test_set.documents["7"]) == 149_999
     folder = write_set(tmp_path / "d", "parquet")
     parquet.write_table(Table.from_pylist([{"query-id": "q1", "text": "a"}]), folder / "queries" / "a.parquet")
-    with pytest.raises(InputError, match="a.parquet: each record needs the fields _id .or id., text .KeyError: 'id'"):
+    with pytest.raises(
+        InputError, match="a.parquet: each record needs the fields _id .or id. and text .KeyError: 'id'"
+    ):
         read_test(folder)
 
 

@@ -70,10 +70,11 @@ def test_a_table_holds_the_same_vectors_beside_their_sentences(model, text, tmp_
 
 def test_inputs_foreign_files_and_vectors_of_other_inputs_are_not_replaced(model, text, tmp_path):
     output = tmp_path / "v.parquet"
-    output.write_text("mine")
-    with pytest.raises(InputError, match="exists without a valid v."):
-        encode.encode(model, text, output=output)
-    output.unlink()
+    for name in ("v.parquet", "v.parquet.json"):
+        (tmp_path / name).write_text("{}")
+        with pytest.raises(InputError, match="v.parquet.* is there, but not as output and note"):
+            encode.encode(model, text, output=output)
+        (tmp_path / name).unlink()
     encode.encode(model, text, output=output, keep_text=True)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("v.*")}
     encode.encode(model, text, output=output, keep_text=True)  # the same again
@@ -83,6 +84,9 @@ def test_inputs_foreign_files_and_vectors_of_other_inputs_are_not_replaced(model
         with pytest.raises(InputError, match="was made from other inputs .*move it, or choose another file"):
             encode.encode(model, output=output, **{"text": text} | other)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("v.*")} == before
+    os.truncate(output, 100)
+    with pytest.raises(InputError, match=r"v.parquet has not the [\d,]+ bytes that were written; remove it"):
+        encode.encode(model, text, output=output, keep_text=True)
 
 
 # Killed and resumed

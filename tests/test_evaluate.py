@@ -1,5 +1,6 @@
 """The evaluation program and function: tasks, missing and failing sets, caches, results, reports."""
 
+import dataclasses
 import json
 import re
 
@@ -124,8 +125,12 @@ def test_results_say_how_each_model_reads(tmp_path):
     assert (results["inputs"]["data"], results["inputs"]["retrieval"]) == ("", [str(folder)])
 
 
-def test_truncated_vectors_have_a_row_for_each_width(tiny, tmp_path):
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_truncated_vectors_have_a_row_for_each_width(tmp_path, similarity):
     folder = write_orders(tmp_path / "set")
+    model = tiny_model(tmp_path / "tokenizer")
+    definition = dataclasses.replace(model.definition, similarity=similarity)
+    save(dataclasses.replace(model, definition=definition), tiny := str(tmp_path / "model"))
     options = dict(retrieval=folder, index_model=tiny, dims=(8, 16))
     result = jaxdistill.evaluate(tiny, **options)
     assert [row["vector_bytes"] for row in result.results["models"]] == [32, 64]
@@ -133,14 +138,13 @@ def test_truncated_vectors_have_a_row_for_each_width(tiny, tmp_path):
     query, document = (
         lambda texts, role=role: embedder.encode(texts, role=role)[:, :8] for role in ("query", "document")
     )
-    expected = documents.scored(
-        documents.ranked_by_vectors(query, document, test_set), test_set, f"documents/{test_set.name}"
-    ).scores
+    ranking = documents.ranked_by_vectors(query, document, test_set, similarity=similarity)
+    expected = documents.scored(ranking, test_set, f"documents/{test_set.name}").scores
     scores = result.scores[f"{tiny} (8)"]
     assert {name: scores[name] for name in expected} == pytest.approx(expected)
     assert {name: scores[f"asymmetric {name}"] for name in expected} == pytest.approx(expected)
     for wrong in (17, 0, "many"):
-        with pytest.raises(InputError, match=f"dims={wrong}: the vectors of .*tiny have 16 numbers"):
+        with pytest.raises(InputError, match=f"dims={wrong}: the vectors of .*model have 16 numbers"):
             jaxdistill.evaluate(tiny, **options | {"dims": wrong})
     with pytest.raises(InputError, match=f"dims=8: {tiny}.{tiny} scores pairs and has no vectors to truncate"):
         jaxdistill.evaluate(f"{tiny}+{tiny}", **options)

@@ -152,6 +152,7 @@ FAULTS = [
     ("a.jsonl", b'{"text": "a"}\n{"text": NaN}\n', "a.jsonl: column 'text' holds mixed values, not text"),
     ("a.jsonl", b'{"text": "a"}\n' * 800_000 + b'{"text": NaN}\n', "a.jsonl .*text. changed from string to number"),
     ("a.jsonl", b'{"text": "a"}\n' * 800_000 + b'{"text": "a", "n": 1}\n', "a field that is not in the first 10 MB"),
+    ("a.csv", b"text\ncaf\xe9\n", "cannot read .*a.csv .'utf-8' codec .*; text must be in UTF-8"),
     ("a.jsonl", b'{"text": "caf\xe9"}\n', "cannot read .*a.jsonl .'utf-8' codec .*; text must be in UTF-8"),
     ("a.jsonl", b"\n", "a.jsonl"),
     ("a.jsonl", b'{"text": "x"}\n{"text": \n', "cannot read .*a.jsonl .JSON parse error"),

@@ -3,10 +3,11 @@
 import importlib.util
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from jaxdistill.core import InputError
-from jaxdistill.core.files import local
+from jaxdistill.core.files import drafted, local, writing
 
 HELDOUT = "package:jaxdistill/core/assets/heldout.txt.bz2"
 """Held-out sentences. Like the training sentences beside them, they were composed for this project by filling patterns with words, and
@@ -24,6 +25,20 @@ def other_cache(path: Path) -> str:
     """Advice to choose another cache folder, for the end of an error about `path`; empty if `path` is not in the default cache."""
     is_inside = path.absolute().is_relative_to(cache_folder().absolute())
     return "; set JAXDISTILL_CACHE to another folder for the cache" if is_inside else ""
+
+
+def make_folder(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Creates a folder that `fill` fills under a temporary name, unless this or another process has made it. Raises `InputError` if it
+    cannot be written."""
+    if not folder.is_dir():
+        with writing(folder, other_cache(folder)):
+            try:
+                with drafted(folder) as draft:
+                    draft.mkdir(parents=True)
+                    fill(draft)
+            except OSError:
+                if not folder.is_dir():  # if it is one, another process's folder made the rename fail
+                    raise
 
 
 def data_folder() -> Path | None:

@@ -18,8 +18,8 @@ from jaxtyping import Float, Integer
 from jaxdistill.core import InputError, first_few
 from jaxdistill.core.cluster import processes
 from jaxdistill.core.cluster.processes import folder_owner
-from jaxdistill.core.files import foreign_errors, local, make_folder_atomic, write_atomic, writing
-from jaxdistill.core.paths import other_cache
+from jaxdistill.core.files import foreign_errors, local, write_atomic, writing
+from jaxdistill.core.paths import make_folder, other_cache
 from jaxdistill.core.runtime import Advance, Interrupted, Interrupts, counted
 
 VECTORS, DONE = "vectors.npy", "done.npy"
@@ -63,8 +63,8 @@ def stored_vectors(
 
     group = _processes_at(folder.parent)
     rank = group.index(processes.index())
-    if rank == 0 and not folder.is_dir():
-        make_folder_atomic(folder, write_empty, what="the vectors")
+    if rank == 0:
+        make_folder(folder, write_empty)
     processes.wait("the file is there")
     assigned = range(rank, len(blocks), len(group))  # indices of this process's blocks
     with foreign_errors(f"{folder} is damaged; remove it, and its vectors are computed again"):
@@ -148,14 +148,20 @@ def cached_vectors(
 
 def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | None:
     """Returns the counts in the note of a file that is finished, None for a file that does not exist yet. `origin` is everything that
-    determines the content, as JSON values. Raises `InputError` if the file has no note, or one with another origin."""
+    determines the content, as JSON values. Raises `InputError` if the file has no note, or one with another origin or size, and
+    if another JSON file has the note's name."""
     note = path.with_name(path.name + ".json")
-    if not path.exists():
+    if not path.exists() and not note.exists():
         return None
-    with foreign_errors(f"{path} exists without a valid {note.name}; move it, or choose another file"):
+    with foreign_errors(f"{path} or {note.name} is there, but not as output and note; move it, or choose another file"):
         noted = json.loads(note.read_text("utf-8"))
-    refuse_changes(path, noted["origin"], origin)
-    return noted["counts"]
+        size, counts, noted_origin = noted["bytes"], dict(noted["counts"]), dict(noted["origin"])
+    if not path.exists():  # the program was killed before its file appeared
+        return None
+    refuse_changes(path, noted_origin, origin)
+    if path.stat().st_size != size:
+        raise InputError(f"{path} has not the {size:,} bytes that were written; remove it, or choose another file.")
+    return counts
 
 
 def refuse_changes(path: Path | str, noted: Mapping[str, object], origin: Mapping[str, object]) -> None:
@@ -167,9 +173,10 @@ def refuse_changes(path: Path | str, noted: Mapping[str, object], origin: Mappin
         raise InputError(f"{path} was made from other inputs ({changes}); move it, or choose another file.")
 
 
-def write_note(path: Path, origin: Mapping[str, object], counts: Mapping[str, int]) -> None:
-    """Writes the note that `finished` reads; call it before the file appears at `path`. May raise `OSError`."""
-    write_atomic(path.with_name(path.name + ".json"), json.dumps({"origin": origin, "counts": counts}, indent=1) + "\n")
+def write_note(path: Path, draft: Path, origin: Mapping[str, object], counts: Mapping[str, int]) -> None:
+    """Writes the note that `finished` reads, for the file that is complete at `draft` and will appear at `path`."""
+    note = {"origin": origin, "bytes": draft.stat().st_size, "counts": counts}
+    write_atomic(path.with_name(path.name + ".json"), json.dumps(note, indent=1) + "\n")
 
 
 def open_user_vectors(spec: str | Path, rows: int | None = None) -> Float[np.ndarray, "rows e"]:

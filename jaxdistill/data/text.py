@@ -279,7 +279,7 @@ def _chosen_columns(named: Mapping[str, str], available: Sequence[str], spec: st
             choices.append((available[0],))
         chosen = next((choice for choice in choices if {*choice} <= {*available}), None)
         if chosen is None:
-            remedy = f"in a training --config.data.columns=\"(({name!r},'COLUMN'),)\", elsewhere the program's option for a column"
+            remedy = f"in a training --config.data.columns=\"(({name!r},'COLUMN'),)\", elsewhere the program's option for a column, if it has one"
             if is_hub_text(spec) and name == TEXT:
                 remedy = "the last part of the spec"
             names = ", ".join(map(repr, available)) or "none"
@@ -298,6 +298,7 @@ def _loaded(files: Sequence[Path], columns: Mapping[str, str], spec: str, cache:
     options = _options(builder, files[0], columns, spec, headerless=headerless)
     digest = hashlib.sha256("".join(map(digest_of_file, files)).encode()).hexdigest()[:16]
     folder = paths.cache_folder(cache) / "arrow" / digest
+    is_cached = folder.is_dir()
     escaped = [glob.escape(os.path.abspath(path)) for path in files]
     try:
         with quiet_datasets(), warnings.catch_warnings():
@@ -317,6 +318,7 @@ def _loaded(files: Sequence[Path], columns: Mapping[str, str], spec: str, cache:
             raise InputError(f"{files[0]} is empty: it has no rows of text.") from None
         is_unquoted = options.get("quoting") == csv.QUOTE_NONE
         advice = f"; if its cells are quoted, write quoted:{files[0]}" if is_unquoted else ""
+        advice += f"; if the file is right, remove its cached copy {folder}" if is_cached else ""
         if builder == "json" and "Couldn't cast" in str(cause):
             advice = "; a field that is not in the first 10 MB, or has another type there, must be removed"
         raise InputError(f"cannot read {files[0]} ({error_line(cause):.200}){advice}.") from None
@@ -396,9 +398,11 @@ def _is_quoted(path: Path, separator: str, changed_ns: int) -> bool:
         return False
     problem = f"{path}: cells are quoted, but some quotes are neither closed nor doubled; write raw:{path} if quotes are text, or quoted:{path}"
     csv.field_size_limit(2**31 - 1)  # characters; Python's default, 131,072, is less than a long document has
-    with foreign_errors(problem), _opened(path) as file:
-        # Reads all rows, only for `csv.Error`: at a wrong quote, pandas would join rows in silence.
-        deque(csv.reader(file, delimiter=separator, strict=True), maxlen=0)
+    try:
+        with _opened(path) as file:  # at a wrong quote, pandas would join rows in silence
+            deque(csv.reader(file, delimiter=separator, strict=True), maxlen=0)
+    except csv.Error as error:
+        raise InputError(f"{problem} ({error}).") from None
     if separator == "\t":
         log.warning("%s: its cells are quoted; to keep quotes as they are, write raw:%s", path, path)
     return True

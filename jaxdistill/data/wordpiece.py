@@ -20,7 +20,7 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from jaxdistill.core.files import make_folder_atomic
+from jaxdistill.core.paths import make_folder
 from jaxdistill.data.text import ColumnNames, check_unchanged, columns_of, content_digest, read
 
 FORMAT = 2
@@ -104,6 +104,5 @@ def train_wordpiece(
         (unfinished / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         log.info("a tokenizer of %d entries was trained on the text: %s", tokenizer.get_vocab_size(), folder)
 
-    if not folder.is_dir():
-        make_folder_atomic(folder, write, what="the tokenizer")
+    make_folder(folder, write)
     return folder

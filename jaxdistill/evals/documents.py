@@ -22,9 +22,9 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from jaxdistill.core import Embed, InputError, RoleEmbed, Scorer, Split
-from jaxdistill.core.files import foreign_errors, make_folder_atomic
+from jaxdistill.core.files import foreign_errors
 from jaxdistill.core.ops.nearest import nearest
-from jaxdistill.core.paths import cache_folder
+from jaxdistill.core.paths import cache_folder, make_folder
 from jaxdistill.data.text import cell_text, read
 from jaxdistill.evals import evaluation
 from jaxdistill.evals.evaluation import Evaluation, MissingSet, Model, Result, Sources, TestSet
@@ -146,8 +146,7 @@ def _located(spec: str) -> tuple[str, Path]:
             return os.path.basename(spec), Path(folder)
         collection, split = spec.split(":")  # a set is a split of the collection's tables
         folder = cache_folder() / "retrieval" / collection.replace("/", "--") / split
-        if not folder.is_dir():
-            make_folder_atomic(folder, partial(_write_set, collection, split), what="retrieval sets")
+        make_folder(folder, partial(_write_set, collection, split))
         return split, folder
 
 
@@ -197,6 +196,8 @@ def _judgements(path: Path) -> dict[str, dict[str, int]]:
         rows = evaluation.read_table(path, QRELS_COLUMNS, headerless=True)
         # `read_table` only knows a header with the names in `QRELS_COLUMNS`.
         has_other_header = rows and not re.search(r"\d", rows[0][-1])
+        if has_other_header and re.match("doc|corpus|passage", rows[0][0].lower()):
+            raise InputError(f"{path} has the document's column {rows[0][0]:.60} before the query's; exchange them.")
         for query, document, grade in rows[1:] if has_other_header else rows:
             relevance = int(re.sub(r"\.0*$", "", grade))  # `1.0` is 1; `int` refuses `1.5`
             if judged.setdefault(query, {}).setdefault(document, relevance) != relevance:
@@ -208,13 +209,15 @@ def _records(paths: Sequence[Path], fields: Sequence[str]) -> dict[str, list[str
     """Maps the id of each document or query to its `fields`, without outer white space; a missing title is empty."""
     records: dict[str, list[str]] = {}
     for path in paths:
-        with foreign_errors(f"{path}: each record needs the fields _id (or id), {', '.join(fields)}"):
+        with foreign_errors(f"{path}: each record needs the fields _id (or id) and {fields[-1]}"):
             for row in _rows(path, fields):
                 row = {"title": "", **row, "id": row["_id" if "_id" in row else "id"]}
                 values = [row[name] for name in ("id", *fields)]
                 if any(isinstance(value, list | dict | bytes) for value in values):
                     raise InputError(f"{path}: a value of the record {values[0]!r:.60} is no text; make it a string.")
                 identifier, *texts = [cell_text(value).strip() for value in values]
+                if ".tsv" in path.suffixes and not any(texts):
+                    raise InputError(f"{path}: {identifier!r:.60} has no text; remove it, or a line end inside a cell.")
                 "".join(texts).encode()  # raises for half of a surrogate pair, which no tokenizer takes
                 if not identifier or identifier in records:
                     raise InputError(f"{path} has the id {identifier!r:.60} twice or an empty one; ids must differ.")
@@ -227,8 +230,8 @@ def _rows(path: Path, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
     if ".tsv" in path.suffixes:
         columns = {"id": "_id|id", **{field: field for field in fields}}
         for cells in read([str(path)], columns, numbers=True, headerless=True):
-            # `read` drops a header in lower case, but takes one with capitals for a row.
-            is_header = cells[0].lower() in ("_id", "id") and cells[-1].lower() == "text"
+            # `read` drops a header with these names, but takes one with capitals or other names for a row.
+            is_header = re.fullmatch(r"_?(|p|q|doc|document|corpus|passage|query)[_-]?id", cells[0].lower())
             if any(cells) and not is_header:
                 yield dict(zip(columns, cells, strict=True))
     elif path.suffix == ".parquet":
@@ -240,7 +243,11 @@ def _rows(path: Path, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
         import fsspec
 
         with fsspec.open(str(path), "rt", compression="infer", encoding="utf-8-sig") as file:
-            yield from (json.loads(line) for line in cast(Any, file) if line.strip())
+            for number, line in enumerate(cast(Any, file), 1):
+                if line.strip():
+                    with foreign_errors(f"{path}:{number} is no JSON object"):
+                        row = dict(json.loads(line))
+                    yield row
 
 
 def ranked_by_vectors(

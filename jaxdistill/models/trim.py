@@ -24,8 +24,7 @@ from jaxtyping import Integer
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from jaxdistill.core import InputError, unknown_id
-from jaxdistill.core.files import make_folder_atomic
-from jaxdistill.core.paths import cache_folder
+from jaxdistill.core.paths import cache_folder, make_folder
 from jaxdistill.data.chunks import bare
 from jaxdistill.data.options import Data
 from jaxdistill.data.text import TEXT, columns_of, content_digest, is_plain, read, used_roles
@@ -182,8 +181,7 @@ def trimmed_to_text(specs: Sequence[str], data: Data, model: SentenceModel) -> S
             raise InputError(f"student.trim changes how {model.source} tokenises the text; leave student.trim empty.")
         write(smaller, model.tokenizer_folder, unfinished)
 
-    if not folder.is_dir():
-        make_folder_atomic(folder, write_trimmed, what="the trimmed tokenizer")
+    make_folder(folder, write_trimmed)
     tokenizer = read_tokenizer(folder)
     tokenizer.enable_truncation(model.max_length)
     words = model.params[WORDS]

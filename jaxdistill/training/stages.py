@@ -131,6 +131,9 @@ def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
         "--config.data.text": text,
         "--config.data.exclude": split_specs(stage.data.exclude),
         "--config.evals.agreement": split_specs(stage.evals.agreement),
+        "--config.evals.pairs": [stage.evals.pairs] if stage.evals.pairs else [],
+        "--config.evals.entities": split_specs(stage.evals.entities),
+        "--config.student.trim": split_specs(stage.student.trim),
         "--config.teacher.model": stage.teacher.models,
         "--config.student.model": [stage.student.model],
     }
@@ -152,7 +155,7 @@ def check_inputs(stage: Config, *, where: str = "", workdir: str = "") -> None:
                 )
             if flag.endswith(".model"):  # the text is read below
                 locate(name)
-            elif flag in ("--config.data.exclude", "--config.evals.agreement"):
+            elif flag not in ("--workdir", "--config.data.text"):
                 files_of(flag.removeprefix("--config."), [name])
     unread = [spec for spec in text if where and (is_in_bucket(spec) or is_hub_text(spec))]
     for portion in text_portions(stage.data, unread):

@@ -1,6 +1,6 @@
 """Kills programs at random moments and compares their results with an undisturbed run's, bit for bit.
 
-  PYTHONPATH=tests:. python -m faults.kills --records=kills.jsonl              # some 300 signals; again: goes on from the records
+  PYTHONPATH=tests:. python -m faults.kills              # some 300 signals
 
 A chain is one command, started and killed up to three times at moments drawn over its undisturbed CPU time, and then run to its
 end. Of a run of two processes, one is killed, and the other must end by itself. Ends with status 1 if a result differs.
@@ -208,24 +208,15 @@ def timeless(path: pathlib.Path) -> bytes:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=pathlib.Path, help="a file with a line for each chain")
-    options = parser.parse_args()
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the programs would ignore it too
     chains = [(scene, number) for number in range(CHAINS) for scene in SCENES]
-    lines = options.records.read_text().splitlines() if options.records and options.records.exists() else []
-    records = list(map(json.loads, lines))
-    done = {(record["scene"], record["number"]) for record in records}
+    records = []
     with tempfile.TemporaryDirectory(prefix="jaxdistill-kills-", ignore_cleanup_errors=True) as temporary:
         campaign = Campaign(pathlib.Path(temporary) / "campaign")
         for scene, number in chains:
-            if (scene.name, number) in done:
-                continue
             records.append(record := campaign.chain(scene, number))
             print(f"{'WRONG' if record['wrong'] else 'same'}: {record}", flush=True)
-            if options.records:
-                with options.records.open("a") as file:
-                    file.write(json.dumps(record) + "\n")
     wrong = sum(bool(record["wrong"]) for record in records)
     print(f"{len(records) - wrong} of {len(records)} chains with the same bits")
     sys.exit(bool(wrong))

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,18 +87,19 @@ def drafted(path: Path) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Writes a text file by rename, so that readers see the old or the new content. Follows a symbolic link."""
-    with drafted(path.resolve()) as draft:
+    """Writes a text file by rename, so that readers see the old or the new content. Follows a symbolic link. Raises `InputError`."""
+    with writing(path), drafted(path.resolve()) as draft:
         draft.write_text(text, encoding="utf-8")
 
 
 def try_writing(path: Path) -> None:
-    """Raises `OSError` if a file cannot be written; call it before long work. Creates the file's folder, but leaves no new file."""
-    is_new = not path.exists()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.open("a", encoding="utf-8").close()
-    if is_new:
-        path.unlink()
+    """Raises `InputError` if a file cannot be written; call it before long work. Creates the file's folder, but leaves no new file."""
+    with writing(path):
+        is_new = not path.exists()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a", encoding="utf-8").close()
+        if is_new:
+            path.unlink()
 
 
 def file_digest(path: Path) -> str:
@@ -114,19 +115,6 @@ def writing(path: Path, remedy: str = "") -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"{path} could not be written: {error.strerror or error}{remedy}.") from error
-
-
-def make_folder_atomic(folder: Path, fill: Callable[[Path], None], *, what: str) -> None:
-    """Creates a cache folder that `fill` fills under a temporary name; keeps the folder if another process has made it meanwhile.
-    Raises `InputError` if it cannot be written; the error calls the folder's content `what`."""
-    with writing(folder, f"; or choose another cache folder for {what} (--config.data.cache_folder, JAXDISTILL_CACHE)"):
-        try:
-            with drafted(folder) as draft:
-                draft.mkdir(parents=True)
-                fill(draft)
-        except OSError:
-            if not folder.is_dir():  # if it is one, another process's folder made the rename fail
-                raise
 
 
 def marked_files(folder: Path) -> dict[str, str]:

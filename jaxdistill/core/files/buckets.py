@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxdistill.core import InputError, TemporaryError, error_line
-from jaxdistill.core.files import make_folder_atomic
-from jaxdistill.core.paths import cache_folder
+from jaxdistill.core.paths import cache_folder, make_folder
 
 SIGN_IN = {"s3": "`aws configure` or AWS_ACCESS_KEY_ID", "gs": "`gcloud auth application-default login`"}
 """Maps the scheme of each supported store's addresses to how to sign in."""
@@ -104,8 +103,7 @@ def _fetched(client: Any, root: str, versions: Mapping[str, str]) -> Path:
         with store_errors(root):
             client.get([*versions], [f"{draft / name}{address.removeprefix(root)}" for address in versions])
 
-    if not folder.is_dir():
-        make_folder_atomic(folder, fill, what=f"the copy of {root}")
+    make_folder(folder, fill)
     return folder / name
 
 
