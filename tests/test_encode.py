@@ -72,7 +72,7 @@ def test_inputs_foreign_files_and_vectors_of_other_inputs_are_not_replaced(model
     output = tmp_path / "v.parquet"
     for name in ("v.parquet", "v.parquet.json"):
         (tmp_path / name).write_text("{}")
-        with pytest.raises(InputError, match="v.parquet.* is there, but not as output and note"):
+        with pytest.raises(InputError, match="v.parquet exists without a valid v.*, or the reverse"):
             encode.encode(model, text, output=output)
         (tmp_path / name).unlink()
     encode.encode(model, text, output=output, keep_text=True)

@@ -153,7 +153,7 @@ def finished(path: Path, origin: Mapping[str, object]) -> Mapping[str, int] | No
     note = path.with_name(path.name + ".json")
     if not path.exists() and not note.exists():
         return None
-    with foreign_errors(f"{path} or {note.name} is there, but not as output and note; move it, or choose another file"):
+    with foreign_errors(f"{path} exists without a valid {note.name}, or the reverse; move it, or choose another file"):
         noted = json.loads(note.read_text("utf-8"))
         size, counts, noted_origin = noted["bytes"], dict(noted["counts"]), dict(noted["origin"])
     if not path.exists():  # the program was killed before its file appeared

@@ -229,10 +229,10 @@ def _rows(path: Path, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The rows of a file of documents or queries, with an `_id` or `id` each."""
     if ".tsv" in path.suffixes:
         columns = {"id": "_id|id", **{field: field for field in fields}}
-        for cells in read([str(path)], columns, numbers=True, headerless=True):
+        for number, cells in enumerate(read([str(path)], columns, numbers=True, headerless=True)):
             # `read` drops a header with these names, but takes one with capitals or other names for a row.
             is_header = re.fullmatch(r"_?(|p|q|doc|document|corpus|passage|query)[_-]?id", cells[0].lower())
-            if any(cells) and not is_header:
+            if any(cells) and not (is_header and number == 0):
                 yield dict(zip(columns, cells, strict=True))
     elif path.suffix == ".parquet":
         from pyarrow import parquet
