@@ -46,7 +46,7 @@ from tyro.conf import UseAppendAction
 from jaxdistill.core import ROLES, Embed, InputError, Precision, Scorer, Split, refuse
 from jaxdistill.core.cli import BATCH_SIZE, BY_NAMES, Listed, listed, make_callable, parse, run
 from jaxdistill.core.cluster import processes
-from jaxdistill.core.files import foreign_errors, local, try_writing, write_atomic
+from jaxdistill.core.files import foreign_errors, local, try_writing, write_atomic, writing
 from jaxdistill.core.ops.dense import dtype_of
 from jaxdistill.core.paths import cache_folder
 from jaxdistill.core.plugins import use as use_plugins
@@ -231,7 +231,8 @@ def _evaluate(options: dict[str, Any], load: Callable[..., Model], out: str) -> 
     if not score_names:  # all evaluations failed, so nothing is written
         file = page = None
     if file:
-        write_atomic(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        with writing(file):
+            write_atomic(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         if page:
             report.write_evaluation(content, page)
     scores = {row["model"]: row["scores"] for row in rows}
@@ -342,7 +343,6 @@ def truncated(model: Model, width: str) -> Model:
         raise InputError(f"dims={width}: {model.name} scores pairs and has no vectors to truncate.")
     if not width.isdecimal() or not 0 < int(width) <= model.width:
         raise InputError(f"dims={width}: the vectors of {model.name} have {model.width} numbers; give at most that.")
-
     scale = np.asarray if model.similarity == "dot" else unit_rows
 
     def truncate(embed: Embed) -> Embed:

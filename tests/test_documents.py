@@ -202,9 +202,7 @@ def test_tables_may_have_headers_titles_may_be_missing_and_ids_may_be_numbers(tm
     assert test_set.judged == {"1": {"7": 2}} and len(test_set.documents["7"]) == 149_999
     folder = write_set(tmp_path / "d", "parquet")
     parquet.write_table(Table.from_pylist([{"query-id": "q1", "text": "a"}]), folder / "queries" / "a.parquet")
-    with pytest.raises(
-        InputError, match="a.parquet: each record needs the fields _id .or id. and text .KeyError: 'id'"
-    ):
+    with pytest.raises(InputError, match="a.parquet: each record needs _id .or id. and text .KeyError: 'id'"):
         read_test(folder)
 
 

@@ -75,6 +75,8 @@ def test_inputs_foreign_files_and_vectors_of_other_inputs_are_not_replaced(model
         with pytest.raises(InputError, match="v.parquet exists without a valid v.*, or the reverse"):
             encode.encode(model, text, output=output)
         (tmp_path / name).unlink()
+    with pytest.raises(InputError, match="no text is given; set text to at least one file"):
+        encode.encode(model, " , ", output=output)
     encode.encode(model, text, output=output, keep_text=True)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("v.*")}
     encode.encode(model, text, output=output, keep_text=True)  # the same again

@@ -130,7 +130,7 @@ def test_truncated_vectors_have_a_row_for_each_width(tmp_path, similarity):
     folder = write_orders(tmp_path / "set")
     model = tiny_model(tmp_path / "tokenizer")
     definition = dataclasses.replace(model.definition, similarity=similarity)
-    save(dataclasses.replace(model, definition=definition), tiny := str(tmp_path / "model"))
+    save(dataclasses.replace(model, definition=definition), tiny := str(tmp_path / "tiny"))
     options = dict(retrieval=folder, index_model=tiny, dims=(8, 16))
     result = jaxdistill.evaluate(tiny, **options)
     assert [row["vector_bytes"] for row in result.results["models"]] == [32, 64]
@@ -144,7 +144,7 @@ def test_truncated_vectors_have_a_row_for_each_width(tmp_path, similarity):
     assert {name: scores[name] for name in expected} == pytest.approx(expected)
     assert {name: scores[f"asymmetric {name}"] for name in expected} == pytest.approx(expected)
     for wrong in (17, 0, "many"):
-        with pytest.raises(InputError, match=f"dims={wrong}: the vectors of .*model have 16 numbers"):
+        with pytest.raises(InputError, match=f"dims={wrong}: the vectors of .*tiny have 16 numbers"):
             jaxdistill.evaluate(tiny, **options | {"dims": wrong})
     with pytest.raises(InputError, match=f"dims=8: {tiny}.{tiny} scores pairs and has no vectors to truncate"):
         jaxdistill.evaluate(f"{tiny}+{tiny}", **options)

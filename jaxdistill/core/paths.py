@@ -28,8 +28,7 @@ def other_cache(path: Path) -> str:
 
 
 def make_folder(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Creates a folder that `fill` fills under a temporary name, unless this or another process has made it. Raises `InputError` if it
-    cannot be written."""
+    """Creates a folder that `fill` fills under a temporary name, unless it exists. Raises `InputError` if it cannot be written."""
     if not folder.is_dir():
         with writing(folder, other_cache(folder)):
             try:

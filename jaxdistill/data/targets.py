@@ -174,7 +174,7 @@ def refuse_changes(path: Path | str, noted: Mapping[str, object], origin: Mappin
 
 
 def write_note(path: Path, draft: Path, origin: Mapping[str, object], counts: Mapping[str, int]) -> None:
-    """Writes the note that `finished` reads, for the file that is complete at `draft` and will appear at `path`."""
+    """Writes the note that `finished` reads, for the file that is complete at `draft` and will appear at `path`. May raise `OSError`."""
     note = {"origin": origin, "bytes": draft.stat().st_size, "counts": counts}
     write_atomic(path.with_name(path.name + ".json"), json.dumps(note, indent=1) + "\n")
 

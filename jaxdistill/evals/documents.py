@@ -209,14 +209,14 @@ def _records(paths: Sequence[Path], fields: Sequence[str]) -> dict[str, list[str
     """Maps the id of each document or query to its `fields`, without outer white space; a missing title is empty."""
     records: dict[str, list[str]] = {}
     for path in paths:
-        with foreign_errors(f"{path}: each record needs the fields _id (or id) and {fields[-1]}"):
+        with foreign_errors(f"{path}: each record needs _id (or id) and {fields[-1]}"):
             for row in _rows(path, fields):
                 row = {"title": "", **row, "id": row["_id" if "_id" in row else "id"]}
                 values = [row[name] for name in ("id", *fields)]
                 if any(isinstance(value, list | dict | bytes) for value in values):
                     raise InputError(f"{path}: a value of the record {values[0]!r:.60} is no text; make it a string.")
                 identifier, *texts = [cell_text(value).strip() for value in values]
-                if ".tsv" in path.suffixes and not any(texts):
+                if not any(texts) and ".tsv" in path.suffixes:
                     raise InputError(f"{path}: {identifier!r:.60} has no text; remove it, or a line end inside a cell.")
                 "".join(texts).encode()  # raises for half of a surrogate pair, which no tokenizer takes
                 if not identifier or identifier in records:
@@ -229,10 +229,10 @@ def _rows(path: Path, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The rows of a file of documents or queries, with an `_id` or `id` each."""
     if ".tsv" in path.suffixes:
         columns = {"id": "_id|id", **{field: field for field in fields}}
-        for number, cells in enumerate(read([str(path)], columns, numbers=True, headerless=True)):
+        for row, cells in enumerate(read([str(path)], columns, numbers=True, headerless=True)):
             # `read` drops a header with these names, but takes one with capitals or other names for a row.
-            is_header = re.fullmatch(r"_?(|p|q|doc|document|corpus|passage|query)[_-]?id", cells[0].lower())
-            if any(cells) and not (is_header and number == 0):
+            is_header = row == 0 and re.fullmatch(r"_?(|p|q|doc|document|corpus|passage|query)[_-]?id", cells[0], re.I)
+            if any(cells) and not is_header:
                 yield dict(zip(columns, cells, strict=True))
     elif path.suffix == ".parquet":
         from pyarrow import parquet
@@ -244,10 +244,11 @@ def _rows(path: Path, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
 
         with fsspec.open(str(path), "rt", compression="infer", encoding="utf-8-sig") as file:
             for number, line in enumerate(cast(Any, file), 1):
-                if line.strip():
-                    with foreign_errors(f"{path}:{number} is no JSON object"):
-                        row = dict(json.loads(line))
-                    yield row
+                try:
+                    if line.strip():
+                        yield json.loads(line)
+                except ValueError as error:
+                    raise InputError(f"{path}:{number} is no JSON ({error}).") from None
 
 
 def ranked_by_vectors(

@@ -17,7 +17,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from jaxdistill.core.files import write_atomic
+from jaxdistill.core.files import write_atomic, writing
 from jaxdistill.evals import geometry, suite
 from jaxdistill.evals.model_card import filled
 
@@ -177,7 +177,8 @@ def write_page(
         "report.html", title=title, warning=warning, teacher=teacher, models=[entry.name for entry in entries],
         main=main + costs, others=others, images=images(entries, plot), sections=sections,
     )  # fmt: skip
-    write_atomic(path, page)
+    with writing(path):
+        write_atomic(path, page)
 
 
 def entries_of(content: Mapping[str, Any]) -> list[Entry]:

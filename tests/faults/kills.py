@@ -210,11 +210,10 @@ def timeless(path: pathlib.Path) -> bytes:
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the programs would ignore it too
-    chains = [(scene, number) for number in range(CHAINS) for scene in SCENES]
     records = []
     with tempfile.TemporaryDirectory(prefix="jaxdistill-kills-", ignore_cleanup_errors=True) as temporary:
         campaign = Campaign(pathlib.Path(temporary) / "campaign")
-        for scene, number in chains:
+        for scene, number in [(scene, number) for number in range(CHAINS) for scene in SCENES]:
             records.append(record := campaign.chain(scene, number))
             print(f"{'WRONG' if record['wrong'] else 'same'}: {record}", flush=True)
     wrong = sum(bool(record["wrong"]) for record in records)

@@ -12,7 +12,10 @@ DATA = "trans-encoder, src/data.py"
 ROWS = dict(sts=37_081, sick=9_927, qqp=21_000, qnli=15_463, mrpc=5_801)
 """Table 15 (STS train, QQP, QNLI, MRPC); SICK's three parts."""
 BINARY = ("qqp", "qnli", "mrpc")
-COLUMNS = [["text", "sentence1|premise|question1|text"], ["second", "sentence2|hypothesis|question2|sentence|negative"]]
+COLUMNS = [
+    ["text", "sentence1|premise|question1|text"],
+    ["second", "sentence2|hypothesis|question2|sentence|negative"],
+]
 TEXTS = dict(
     sts="data:sts/sts1*.tsv.gz,data:sts/stsb.*.tsv.gz,data:sts/sick.*.tsv.gz",
     sick="data:sts/sick.*.tsv.gz",

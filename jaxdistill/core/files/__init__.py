@@ -81,14 +81,17 @@ def drafted(path: Path) -> Iterator[Path]:
     try:
         yield draft
         draft.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # without one if the disk is full
+        raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         draft.unlink(missing_ok=True)
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Writes a text file by rename, so that readers see the old or the new content. Follows a symbolic link. Raises `InputError`."""
-    with writing(path), drafted(path.resolve()) as draft:
+    """Writes a text file by rename, so that readers see the old or the new content. Follows a symbolic link."""
+    with drafted(path.resolve()) as draft:
         draft.write_text(text, encoding="utf-8")
 
 
